@@ -12,7 +12,7 @@ import torch
 
 from rlinf.checkpoint import CheckpointManager
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.config.schema.model import CNNPolicyConfig, StatePolicyConfig
+from rlinf.config.schema.model import CameraPolicyConfig, StatePolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.errors import CheckpointError, ConfigError
 from rlinf.models import get_policy
@@ -92,7 +92,9 @@ class TrainedPolicy:
     def _main_key(self, array: npt.NDArray[Any]) -> str:
         model = self.cfg.actor.model
         is_image = array.dtype == np.uint8 and array.ndim >= _IMAGE
-        return model.image_keys[0] if is_image and isinstance(model, CNNPolicyConfig) else "states"
+        return (
+            model.image_keys[0] if is_image and isinstance(model, CameraPolicyConfig) and model.image_keys else "states"
+        )
 
     def _check(self, batch: Mapping[str, Any]) -> None:
         for key, shape in self.observation_shapes().items():
@@ -111,7 +113,7 @@ class TrainedPolicy:
         shapes: dict[str, tuple[int, ...]] = {}
         if isinstance(model, StatePolicyConfig) and model.state_size:
             shapes["states"] = (model.state_size,)
-        if isinstance(model, CNNPolicyConfig):
+        if isinstance(model, CameraPolicyConfig) and model.image_keys:
             shapes |= dict.fromkeys(model.image_keys, model.image_shape)
         return shapes
 

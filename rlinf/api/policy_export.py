@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlinf.api.policy import TrainedPolicy
-from rlinf.config.schema.model import CNNPolicyConfig, StatePolicyConfig
+from rlinf.config.schema.model import CameraPolicyConfig, StatePolicyConfig
 from rlinf.errors import ConfigError
 from rlinf.models.base_policy import BasePolicy
 from rlinf.utils.optional import require
@@ -57,7 +57,7 @@ def export_policy(policy: TrainedPolicy, output: Path) -> dict[str, tuple[int, .
             "text, or are not known. Use rlinf.load_policy."
         )
     shapes = policy.observation_shapes()
-    images = policy.cfg.actor.model.image_keys if isinstance(policy.cfg.actor.model, CNNPolicyConfig) else ()
+    images = policy.cfg.actor.model.image_keys if isinstance(policy.cfg.actor.model, CameraPolicyConfig) else ()
     example = tuple(
         torch.zeros(_EXAMPLE_ROWS, *shape, dtype=torch.uint8 if key in images else torch.float32)
         for key, shape in shapes.items()

@@ -138,3 +138,14 @@ def test_a_policy_comes_nearer_to_a_teacher_that_scores_its_actions(train: Calla
     assert len(divergences) == 4
     assert all(abs(value) < 1 for value in divergences)
     assert read_metrics(path)[-1]["train/actor_reverse_kl"] == pytest.approx(divergences[-1], abs=1e-5)
+
+
+def test_a_flow_learns_from_images_off_policy(train: Callable[..., Path]) -> None:
+    keys = (
+        *("runner.max_epochs=3", "runner.val_check_interval=-1", "~runner.stop_at", "algorithm.update_epoch=2"),
+        *("algorithm.replay_buffer.min_buffer_size=64", "actor.global_batch_size=16", "actor.micro_batch_size=16"),
+    )
+    records = read_metrics(train("pixel_reach_sac_flow_cnn", *keys))
+    updates = [record["train/critic_loss"] for record in records if "train/critic_loss" in record]
+    assert updates
+    assert all(value > 0 for value in updates)

@@ -6,7 +6,7 @@ from rlinf.config.checks.recipe_check import Check
 from rlinf.config.problems import describe_value
 from rlinf.config.schema.algorithm import SACLossConfig
 from rlinf.config.schema.env import GymnasiumEnvConfig, ManiSkillEnvConfig, NoEnvConfig
-from rlinf.config.schema.model import CNNPolicyConfig, MLPPolicyConfig, StatePolicyConfig
+from rlinf.config.schema.model import CameraPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, StatePolicyConfig
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 
@@ -142,7 +142,15 @@ def check_environments(check: Check[EmbodiedConfig]) -> None:
 def check_cameras(check: Check[EmbodiedConfig]) -> None:
     """A model of images names its cameras and their size."""
     model = check.cfg.actor.model
-    if not isinstance(model, CNNPolicyConfig):
+    if not isinstance(model, CameraPolicyConfig):
+        return
+    if isinstance(model, FlowPolicyConfig) and not model.image_keys:
+        keys = ("image_size", "num_frames", "encoder", "latent_dim", "random_shift")
+        check.unused(model, keys, "actor.model", "without actor.model.image_keys")
+        if model.obs_dim == 0:
+            check.problem(
+                "actor.model.obs_dim", "received 0; without actor.model.image_keys the policy sees nothing. Remove it."
+            )
         return
     if not model.image_keys or len(set(model.image_keys)) < len(model.image_keys):
         check.problem(
@@ -170,7 +178,7 @@ def check_sizes_known(check: Check[EmbodiedConfig]) -> None:
         return
     if isinstance(model, StatePolicyConfig):
         sizes: dict[str, object] = {"obs_dim": model.obs_dim, "action_dim": model.action_dim}
-        if isinstance(model, CNNPolicyConfig):
+        if isinstance(model, CameraPolicyConfig) and model.image_keys:
             sizes["image_size"] = model.image_size
         for key, size in sizes.items():
             if size is None:

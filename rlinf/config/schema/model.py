@@ -111,13 +111,14 @@ class MLPPolicyConfig(StatePolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CNNPolicyConfig(MLPPolicyConfig):
-    """``model_type: cnn_policy``: convolutions on camera images next to state observations, under the same heads."""
+class CameraPolicyConfig(StatePolicyConfig):
+    """Keys of policies that see camera images next to state observations."""
 
-    obs_dim: NonNegativeInt | None = 0
+    obs_dim: NonNegativeInt | None = None
     """Length of ``obs["states"]`` of one environment; 0 sees images only; null takes the environment's."""
-    image_keys: list[str] = field(default_factory=lambda: ["main_images"])
-    """Cameras: keys of the observation that hold uint8 [B, H, W, 3]; each has an encoder of its own."""
+    image_keys: list[str] = field(default_factory=list)
+    """Cameras: keys of the observation that hold uint8 [B, H, W, 3]; each has an encoder of its own. Empty sees states
+    only."""
     image_size: list[PositiveInt] | None = None
     """Height and width of the images in pixels; null takes the environment's."""
     num_frames: PositiveInt = 1
@@ -142,8 +143,18 @@ class CNNPolicyConfig(MLPPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowPolicyConfig(StatePolicyConfig):
-    """``model_type: flow_policy``: actions that a velocity field carries from noise, on state observations."""
+class CNNPolicyConfig(CameraPolicyConfig, MLPPolicyConfig):
+    """``model_type: cnn_policy``: convolutions on camera images next to state observations, under the same heads."""
+
+    obs_dim: NonNegativeInt | None = 0
+    """Length of ``obs["states"]`` of one environment; 0 sees images only; null takes the environment's."""
+    image_keys: list[str] = field(default_factory=lambda: ["main_images"])
+    """Cameras: keys of the observation that hold uint8 [B, H, W, 3]; each has an encoder of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowPolicyConfig(CameraPolicyConfig):
+    """``model_type: flow_policy``: actions that a velocity field carries from noise, on states, images or both."""
 
     has_velocity: ClassVar[bool] = True
 

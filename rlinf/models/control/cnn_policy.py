@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlinf.config.registries import encoders
-from rlinf.config.schema.model import CNNPolicyConfig
+from rlinf.config.schema.model import CameraPolicyConfig, CNNPolicyConfig
 from rlinf.data.messages.embodied import Observation
 from rlinf.errors import EnvironmentFailure
 from rlinf.models.base_policy import BasePolicy
@@ -31,7 +31,7 @@ class ImageEncoder(Encoder):
         cfg: The model's keys.
     """
 
-    def __init__(self, cfg: CNNPolicyConfig) -> None:
+    def __init__(self, cfg: CameraPolicyConfig) -> None:
         super().__init__()
         self.cfg = cfg
         height, width, channels = cfg.image_shape

@@ -1,4 +1,4 @@
-"""``flow_policy``: a conditional flow over chunks of continuous actions, on state observations."""
+"""``flow_policy``: a conditional flow over chunks of continuous actions, on states, images or both."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.control.action_flow import ActionFlow
+from rlinf.models.control.cnn_policy import ImageEncoder
 from rlinf.models.control.encoder import Encoder, StateEncoder
 from rlinf.models.control.heads import orthogonal_mlp, run_head
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
@@ -18,7 +19,7 @@ from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 
 def build_flow_policy(cfg: FlowPolicyConfig, *, num_values: int = 1) -> BasePolicy:
     """Build what ``model_type: flow_policy`` names: with Q heads the policy of SAC Flow, otherwise ``FlowPolicy``."""
-    encoder = StateEncoder(cfg)
+    encoder: Encoder = ImageEncoder(cfg) if cfg.image_keys else StateEncoder(cfg)
     if not cfg.add_q_head:
         return FlowPolicy(cfg, encoder, num_values=num_values)
     from rlinf.models.control.flow_q_policy import FlowQPolicy

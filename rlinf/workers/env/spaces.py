@@ -13,7 +13,7 @@ from rlinf.config import validate_cfg
 from rlinf.config.schema.algorithm import DAggerLossConfig
 from rlinf.config.schema.env import NoEnvConfig
 from rlinf.config.schema.expert import PolicyExpertConfig
-from rlinf.config.schema.model import CNNPolicyConfig, MLPPolicyConfig, ModelConfig, StatePolicyConfig
+from rlinf.config.schema.model import CameraPolicyConfig, MLPPolicyConfig, ModelConfig, StatePolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.vla import VLAConfig
 from rlinf.envs.base import VectorEnv
@@ -61,7 +61,7 @@ def leaves_sizes(cfg: EmbodiedConfig) -> bool:
 
 
 def _sizes_given(model: StatePolicyConfig) -> tuple[object, ...]:
-    images = (model.image_size,) if isinstance(model, CNNPolicyConfig) else ()
+    images = (model.image_size,) if isinstance(model, CameraPolicyConfig) and model.image_keys else ()
     return (model.obs_dim, model.action_dim, *images)
 
 
@@ -126,14 +126,14 @@ def check_sizes(model: ModelConfig, sizes: PolicySizes, section: str) -> None:
         if given is not None and given != actual
     ]
     names = "obs_dim, action_dim and discrete"
-    if isinstance(model, CNNPolicyConfig):
+    if isinstance(model, CameraPolicyConfig) and model.image_keys:
         lines += _compare_images(model, sizes, section)
         names = "image_size, action_dim and discrete"
     if lines:
         raise ConfigError("\n".join([*lines, f"Correct that, or leave {names} out to take them from the environment."]))
 
 
-def _compare_images(model: CNNPolicyConfig, sizes: PolicySizes, section: str) -> list[str]:
+def _compare_images(model: CameraPolicyConfig, sizes: PolicySizes, section: str) -> list[str]:
     """Return a line for each difference between the model's images and the environment's."""
     shown = ", ".join(sorted(sizes.images)) or "no images"
     lines = []
@@ -177,7 +177,7 @@ def _filled(model: ModelConfig, sizes: PolicySizes) -> ModelConfig:
         )
     if isinstance(model, MLPPolicyConfig) and model.action_dim is None and model.discrete is None:
         model = replace(model, discrete=sizes.discrete)
-    if isinstance(model, CNNPolicyConfig) and model.image_size is None:
+    if isinstance(model, CameraPolicyConfig) and model.image_keys and model.image_size is None:
         shape = next((sizes.images[key] for key in model.image_keys if key in sizes.images), None)
         if shape is None:
             raise ConfigError("\n".join(_compare_images(model, sizes, "the environment")))

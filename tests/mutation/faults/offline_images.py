@@ -21,4 +21,25 @@ FAULTS: list[Fault] = [
         _TESTS,
         "images are not shifted",
     ),
+    Fault(
+        "rlinf/models/control/flow_policy.py",
+        "ImageEncoder(cfg) if cfg.image_keys else StateEncoder(cfg)",
+        "StateEncoder(cfg)",
+        ("tests/unit/models/control/test_flow_images.py",),
+        "a flow policy does not see its cameras",
+    ),
+    Fault(
+        "rlinf/config/checks/runner_checks.py",
+        "    if isinstance(model, FlowPolicyConfig) and not model.image_keys:",
+        "    if isinstance(model, FlowPolicyConfig):",
+        ("tests/unit/models/control/test_flow_images.py",),
+        "cameras of flow policies are not checked",
+    ),
+    Fault(
+        "rlinf/workers/env/spaces.py",
+        "(model.image_size,) if isinstance(model, CameraPolicyConfig) and model.image_keys else ()",
+        "(model.image_size,) if isinstance(model, CameraPolicyConfig) else ()",
+        ("tests/unit/workers/env/test_spaces.py",),
+        "a flow on states waits for a size of images",
+    ),
 ]

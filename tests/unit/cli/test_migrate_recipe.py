@@ -622,3 +622,23 @@ def test_a_teacher_of_policies_is_read_from_its_own_folder() -> None:
     assert "expert" not in result.recipe["algorithm"]
     published = {**recipe, "runner": {**recipe["runner"], "expert_ckpt_path": "/teacher.pt"}}
     assert migrate_recipe(published).recipe["algorithm"]["teacher"]["ckpt_path"] == "/teacher.pt"
+
+
+@pytest.mark.parametrize(("kind", "cameras"), [("state", None), ("mixed", ["main_images"])])
+def test_a_flow_policy_sees_what_its_inputs_are_called(kind: str, cameras: list[str] | None) -> None:
+    recipe = yaml.safe_load(PPO)
+    recipe["actor"]["model"] = {
+        "model_type": "flow_policy",
+        "input_type": kind,
+        "backbone": "resnet",
+        "flow_actor_type": "JaxFlowTActor",
+        "denoising_steps": 4,
+        "image_num": 1,
+        "add_q_head": True,
+    }
+    recipe["algorithm"] = {"adv_type": "embodied_sac", "loss_type": "embodied_sac", "gamma": 0.9}
+    result = migrate_recipe(recipe)
+    assert not result.missing
+    model = result.recipe["actor"]["model"]
+    assert (model.get("image_keys"), model.get("encoder")) == (cameras, "resnet10" if cameras else None)
+    assert (model["velocity"], model["num_denoise_steps"]) == ("gated", 4)

@@ -168,3 +168,14 @@ def test_the_teacher_sees_the_same_environment() -> None:
     assert leaves_sizes(cfg)
     model = fill_sizes(cfg, PolicySizes(4, 2, discrete=True)).algorithm.teacher.model
     assert (model.obs_dim, model.action_dim, model.discrete) == (4, 2, True)
+
+
+def test_a_flow_on_images_takes_their_size_from_the_environment() -> None:
+    sizes = PolicySizes(2, 2, discrete=False, images={"main_images": (48, 48, 3)})
+    cfg = recipe("pixel_reach_sac_flow_cnn", "~actor.model.image_size")
+    assert leaves_sizes(cfg)
+    assert fill_sizes(cfg, sizes).actor.model.image_size == [48, 48]
+    assert not leaves_sizes(recipe("gym_pendulum_sac_flow")), "without cameras there is no size to fill in"
+    wrong = recipe("pixel_reach_sac_flow_cnn", "actor.model.image_size=[32, 32]").actor.model
+    with pytest.raises(ConfigError, match=r"actor\.model\.image_size: received \[32, 32\]"):
+        check_sizes(wrong, sizes, "env.train")
