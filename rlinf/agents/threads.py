@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,9 @@ from typing import Any
 
 _PULSE_SECONDS = 1.0
 """For an event loop to answer after a call was cancelled; one that does not is blocked. A busy machine takes long."""
+
+_MAX_IDLE = 64
+"""Threads that wait for the next call."""
 
 
 class UserFunction:
@@ -104,5 +108,32 @@ async def call_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any
         if not loop.is_closed():
             loop.call_soon_threadsafe(finish, value, error)
 
-    threading.Thread(target=call, daemon=True, name="agent-call").start()
+    _THREADS.run(call)
     return await future
+
+
+class _Threads:
+    """Threads that are used again: to start one, its caller waits until it runs, which takes long next to busy ones."""
+
+    def __init__(self) -> None:
+        # Of threads that have nothing to do, the last one that ended first; lists change atomically.
+        self._idle: list[queue.SimpleQueue[Callable[[], None]]] = []
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Call a function that raises nothing, at once: in a thread that has nothing to do, or in a new one."""
+        try:
+            self._idle.pop().put(call)
+        except IndexError:
+            threading.Thread(target=self._work, args=(call,), daemon=True, name="agent-call").start()
+
+    def _work(self, call: Callable[[], None]) -> None:
+        calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        while True:
+            call()
+            if len(self._idle) >= _MAX_IDLE:
+                return
+            self._idle.append(calls)
+            call = calls.get()
+
+
+_THREADS = _Threads()

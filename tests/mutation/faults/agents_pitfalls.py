@@ -18,7 +18,23 @@ def _fault(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
 
 _PACKED = "tests/unit/models/language/test_packed_attention.py"
 
+_RANDOM = "tests/unit/agents/server/test_random_histories.py"
+
 FAULTS: list[Fault] = [
+    _fault(
+        "agents/server/program_session.py",
+        "self._exchanges.get(body) if is_retry else None",
+        "next(reversed(self._exchanges.values()), None) if is_retry and len(self._exchanges) > 2 else None",
+        "a request that is sent again joins the last one, whatever it was",
+        _RANDOM,
+    ),
+    _fault(
+        "agents/recorder.py",
+        "max(common, key=lambda node: (common[node], -node.end, -node.number), default=None)",
+        "next(iter(common), None)",
+        "every prompt branches off the first turn",
+        _RANDOM,
+    ),
     _fault(
         "models/language/packed_attention.py",
         "mask = None if distance is None else distance >= 0",
@@ -97,6 +113,7 @@ FAULTS: list[Fault] = [
         "        except ValueError as error:  # noqa: BLE001 - the boundary around a tool",
         "what a tool raises ends the episode",
         _TOOLBOX,
+        "tests/unit/workers/agent/test_misbehaving_tools.py",
     ),
     _fault(
         "agents/threads.py",
@@ -129,9 +146,16 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "agents/threads.py",
-        "            loop.call_soon_threadsafe(finish, value, error)",
-        "            finish(value, error)",
-        "a result wakes nobody up",
+        "            self._idle.pop().put(call)",
+        "            self._idle[-1].put(call)",
+        "calls wait for the thread of one that hangs",
+        _THREADS,
+    ),
+    _fault(
+        "agents/threads.py",
+        "            self._idle.append(calls)",
+        "            return",
+        "every call starts a thread",
         _THREADS,
     ),
     _fault(

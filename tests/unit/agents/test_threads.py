@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from rlinf.agents import threads
 from rlinf.agents.threads import UserFunction, call_in_thread
 
 
@@ -40,6 +41,24 @@ def test_a_thread_that_returns_after_its_caller_left_is_ignored() -> None:
         await asyncio.sleep(0.05)
 
     asyncio.run(leave())
+
+
+def test_threads_are_used_again_and_one_that_hangs_is_not_waited_for() -> None:
+    free = threading.Event()
+
+    async def call() -> None:
+        first = await call_in_thread(threading.current_thread)
+        while not threads._THREADS._idle:
+            await asyncio.sleep(0.001)
+        hanging = asyncio.ensure_future(call_in_thread(lambda: free.wait(60) and threading.current_thread()))
+        await asyncio.sleep(0)
+        other = await call_in_thread(threading.current_thread)
+        free.set()
+        assert other is not await hanging
+        assert (await hanging) is first
+
+    threads._THREADS._idle.clear()
+    asyncio.run(call())
 
 
 async def where() -> tuple[threading.Thread, asyncio.AbstractEventLoop]:
