@@ -119,6 +119,24 @@ def test_actions_of_a_frozen_flow_are_refined(train: Callable[..., Path], tmp_pa
     assert records[2]["train/proposal_distance"] > 0
 
 
+def test_a_flow_imitates_another_in_the_states_that_it_meets(train: Callable[..., Path], tmp_path: Path) -> None:
+    cfg = PiConfig(model_type="openpi", model_path="", variant="pi0", action_dim=2, state_dim=2, horizon=6)
+    shape = TinyShape(image_size=32, patch_size=8, action_dim=2, state_dim=2, words=("reach the green disc",))
+    write_tiny_pi(tmp_path, shape, cfg)
+    keys = (*SMALL, *IMAGES, f"actor.model.model_path={tmp_path}", "actor.model.add_value_head=false")
+    keys += ("~actor.model.value_hidden_dims",)
+    raw = ("algorithm.adv_type=raw", "algorithm.loss_type=actor", "~algorithm.gamma", "~algorithm.gae_lambda")
+    expert = train("pixel_reach_ppo_openpi_tiny", *keys, *raw, "runner.save_interval=2", "actor.optim.lr=0.01")
+    teacher = f"{{expert_type: policy, ckpt_path: {expert}/checkpoints/global_step_2}}"
+    dagger = ("algorithm.adv_type=embodied_dagger", "algorithm.loss_type=embodied_dagger", *raw[2:])
+    dagger += ("~algorithm.logprob_type", "algorithm.update_epoch=8", "+algorithm.imitation_loss=model")
+    records = read_metrics(train("pixel_reach_ppo_openpi_tiny", *keys, *dagger, f"+algorithm.expert={teacher}"))
+    assert [record["train/stored"] for record in records[1:]] == [16, 32]
+    assert all(record["rollout/labelled"] == 1.0 for record in records[1:])
+    assert records[2]["train/imitation_loss"] < records[1]["train/imitation_loss"]
+    assert records[1]["rollout/expert_distance"] > 0
+
+
 def check_metrics(folder: Path) -> None:
     """Check that the run's first update saw the very policy that acted, and changed it."""
     records = read_metrics(folder)

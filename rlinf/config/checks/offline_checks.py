@@ -14,7 +14,7 @@ from rlinf.config.schema.env import NoEnvConfig
 from rlinf.config.schema.expert import ScriptedExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.root import CollectConfig, EmbodiedConfig
-from rlinf.config.schema.vla import VLAConfig
+from rlinf.config.schema.vla import FlowVLAConfig, VLAConfig
 
 
 def check_source(check: Check[EmbodiedConfig]) -> None:
@@ -101,9 +101,16 @@ def check_unused(check: Check[EmbodiedConfig]) -> None:
 
 
 def check_imitation(check: Check[EmbodiedConfig]) -> None:
-    """Distances are those between continuous actions."""
+    """Distances are those between continuous actions; a flow is not imitated by likelihood."""
     loss, model = check.cfg.algorithm.loss, check.cfg.actor.model
-    if not isinstance(loss, ImitationLossConfig) or not isinstance(model, MLPPolicyConfig):
+    if not isinstance(loss, ImitationLossConfig):
+        return
+    path, received = "algorithm.imitation_loss", f"received {loss.imitation_loss}; model_type={model.model_type}"
+    if isinstance(model, FlowVLAConfig) and loss.imitation_loss != "model":
+        check.problem(path, f"{received} has no likelihood of actions that others chose. Set it to model.")
+    if not isinstance(model, VLAConfig) and loss.imitation_loss == "model":
+        check.problem(path, f"{received} is published with no loss of its own. Set it to nll.")
+    if not isinstance(model, MLPPolicyConfig):
         return
     if loss.imitation_loss == "mse" and model.discrete:
         check.problem(

@@ -451,8 +451,9 @@ class ImitationLossConfig(LossConfig):
     learner: ClassVar[str] = "imitation"
     draws_batches: ClassVar[bool] = True
 
-    imitation_loss: Literal["nll", "mse"] = "nll"
-    """Negative log-likelihood of the actions, or their squared distance from the policy's greedy ones."""
+    imitation_loss: Literal["nll", "mse", "model"] = "nll"
+    """Negative log-likelihood of the actions, their squared distance from the policy's greedy ones, or the loss that a
+    vision-language-action model is published with: of a flow, flow matching, which alone imitates with it."""
 
 
 @dataclass(frozen=True, kw_only=True)

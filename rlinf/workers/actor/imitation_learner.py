@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
-from rlinf.models.base_policy import PolicyEvaluation
+from rlinf.models.base_policy import ForwardType, PolicyEvaluation
 from rlinf.workers.actor.data_learner import DataLearner
 
 _LABELS = "labels"
@@ -32,6 +33,8 @@ class ImitationLearner(DataLearner):
     def update_once(self, batch: Transitions) -> MetricSums:
         """See ``DataLearner``."""
         actions_in_batch = int(batch.lengths.sum())
+        if self.kind == "model":
+            return self._update_by_own_loss(batch, actions_in_batch)
 
         def loss_fn(model: nn.Module, rows: Transitions) -> tuple[torch.Tensor, MetricSums]:
             evaluation: PolicyEvaluation = model(forward_inputs={**rows.inputs, "action": rows.actions})
@@ -48,6 +51,36 @@ class ImitationLearner(DataLearner):
 
         sums = self.engine.forward_backward(self.micro_batches(batch), Pass.whole(loss_fn))
         return sums | self.step_optimizer("policy")
+
+    def augment(self, batch: Transitions, generator: torch.Generator) -> Transitions:
+        """See ``DataLearner``: with a loss of the model's own also the noise that it needs."""
+        if self.kind != "model":
+            return batch
+        return replace(batch, inputs={**batch.inputs, **self.policy.supervised_draws(len(batch), generator)})
+
+    def _update_by_own_loss(self, batch: Transitions, actions_in_batch: int) -> MetricSums:
+        """Make an update by the loss that the policy's model is published with."""
+        horizon = self.policy.num_supervised_actions
+
+        def loss_fn(model: nn.Module, rows: Transitions) -> tuple[torch.Tensor, MetricSums]:
+            actions, executed = _to_horizon(rows, horizon)
+            losses = model(ForwardType.SUPERVISED, forward_inputs={**rows.inputs, "action": actions}).mean(-1)
+            total = torch.where(executed, losses, 0.0).sum()
+            metrics = {"imitation_loss": metric_pair(total.detach().double(), executed.sum())}
+            # The engine averages over ranks what is a share of a mean over all of them.
+            return total / actions_in_batch * self.engine.world_size, metrics
+
+        sums = self.engine.forward_backward(self.micro_batches(batch), Pass.whole(loss_fn))
+        return sums | self.step_optimizer("policy")
+
+
+def _to_horizon(rows: Transitions, horizon: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return actions [N, H, A] and which of them count [N, H]: a model may predict more than is executed."""
+    missing = horizon - rows.actions.shape[1]
+    # As data sets repeat the last action behind the end of an episode.
+    last = rows.actions[:, -1:].expand(-1, missing, *rows.actions.shape[2:])
+    executed = torch.cat([rows.executed, rows.executed.new_zeros(len(rows.executed), missing)], 1)
+    return torch.cat([rows.actions, last], 1), executed
 
 
 class CollectingLearner(ImitationLearner):

@@ -64,6 +64,7 @@ class Teacher:
         """
         chosen = self.expert(obs).to(actions.device, actions.dtype)
         label = self.policy.forward_inputs_of(obs, chosen)["action"]
+        output = with_actions(self.policy, obs, actions, output)
         if self.loss.takeover_distance is None:
             draws = torch.rand(len(chosen), generator=generator, device=generator.device if generator else None)
             expert_mask = draws.to(actions.device) < self.beta
@@ -75,6 +76,20 @@ class Teacher:
         mixed = torch.where(expert_mask.view(-1, *[1] * (actions.ndim - 1)), chosen, actions)
         inputs = {**output.forward_inputs, "label": label, "labelled": labelled, "expert_acts": expert_mask}
         return mixed, replace(output, forward_inputs=inputs)
+
+
+def with_actions(policy: BasePolicy, obs: Observation, actions: torch.Tensor, output: PolicyOutput) -> PolicyOutput:
+    """Return a report whose ``forward_inputs`` hold the actions, for losses that imitate; a flow's hold its chain.
+
+    Args:
+        policy: The policy.
+        obs: ``B`` observations.
+        actions: Its actions for the environment.
+        output: Its report.
+    """
+    if "action" in output.forward_inputs:
+        return output
+    return replace(output, forward_inputs=policy.forward_inputs_of(obs, actions))
 
 
 def build_teacher(recipe: EmbodiedConfig, policy: BasePolicy, device: torch.device) -> Teacher | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from rlinf.config.registries import inference_backends
+from rlinf.config.schema.algorithm import ImitationLossConfig
 from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
 from rlinf.config.schema.root import CollectConfig, EmbodiedConfig
 from rlinf.data.messages.action_request import ActionRequest, ActionResponse
@@ -20,7 +21,7 @@ from rlinf.workers.load_balancer import LoadBalancer
 from rlinf.workers.reward.exchange import RewardExchange
 from rlinf.workers.rollout.collector import FeedbackReader, TrajectoryCollector
 from rlinf.workers.rollout.delivery import TrajectoryDelivery
-from rlinf.workers.rollout.experts import Teacher, build_teacher
+from rlinf.workers.rollout.experts import Teacher, build_teacher, with_actions
 from rlinf.workers.rollout.weight_stream import WeightStream
 from rlinf.workers.streams import step_tag
 from rlinf.workers.values import num_values
@@ -215,7 +216,8 @@ class MultiStepRolloutWorker(Worker):
             actions, output = self.model.predict_action_batch(obs, mode="train", generator=generator)
             check_output(actions, output, num_action_chunks=self.cfg.actor.model.num_action_chunks)
             if self.teacher is None:
-                return actions, output
+                imitates = isinstance(self.cfg.algorithm.loss, ImitationLossConfig)
+                return actions, with_actions(self.model, obs, actions, output) if imitates else output
             return self.teacher.mix_actions(obs, actions, output, generator)
         if self.scripted is not None:
             return self.scripted(obs), None

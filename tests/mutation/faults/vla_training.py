@@ -233,4 +233,32 @@ FAULTS: list[Fault] = [
         LANGPICK,
         "the expert rises with an open gripper",
     ),
+    Fault(
+        "rlinf/workers/actor/imitation_learner.py",
+        "executed = torch.cat([rows.executed, rows.executed.new_zeros(len(rows.executed), missing)], 1)",
+        "executed = torch.cat([rows.executed, rows.executed.new_ones(len(rows.executed), missing)], 1)",
+        ("tests/unit/workers/actor/test_flow_imitation.py",),
+        "a flow imitates what stands behind the chunk",
+    ),
+    Fault(
+        "rlinf/workers/actor/imitation_learner.py",
+        "last = rows.actions[:, -1:].expand(-1, missing, *rows.actions.shape[2:])",
+        "last = rows.actions[:, :1].expand(-1, missing, *rows.actions.shape[2:])",
+        ("tests/unit/workers/actor/test_flow_imitation.py",),
+        "chunks are padded with their first action",
+    ),
+    Fault(
+        "rlinf/workers/rollout/experts.py",
+        "replace(output, forward_inputs=policy.forward_inputs_of(obs, actions))",
+        "output",
+        ("tests/unit/workers/actor/test_flow_imitation.py",),
+        "an imitated flow reports its chain instead of its actions",
+    ),
+    Fault(
+        "rlinf/config/checks/offline_checks.py",
+        'if isinstance(model, FlowVLAConfig) and loss.imitation_loss != "model":',
+        'if isinstance(model, FlowVLAConfig) and loss.imitation_loss == "model":',
+        ("tests/unit/workers/actor/test_flow_imitation.py",),
+        "a flow may be imitated by a likelihood that it has not",
+    ),
 ]

@@ -642,3 +642,11 @@ def test_a_flow_policy_sees_what_its_inputs_are_called(kind: str, cameras: list[
     model = result.recipe["actor"]["model"]
     assert (model.get("image_keys"), model.get("encoder")) == (cameras, "resnet10" if cameras else None)
     assert (model["velocity"], model["num_denoise_steps"]) == ("gated", 4)
+
+
+def test_a_flow_that_imitates_does_it_by_its_own_loss() -> None:
+    recipe = yaml.safe_load(PPO)
+    recipe["algorithm"] = {"adv_type": "embodied_dagger", "loss_type": "embodied_dagger"}
+    for model, loss in (("openpi", "model"), ("mlp_policy", None)):
+        recipe["actor"]["model"] = {"model_type": model, "model_path": "/m", "openpi": {"config_name": "pi0_libero"}}
+        assert migrate_recipe(recipe).recipe["algorithm"].get("imitation_loss") == loss
