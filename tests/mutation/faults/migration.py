@@ -138,7 +138,7 @@ FAULTS: list[Fault] = [
     Fault(
         "rlinf/cli/migrate_values.py",
         '    "data_collection",\n    "enable_offload",\n    "use_ordered_reset_state_ids",\n',
-        "",
+        '    "nothing",\n',
         _VALUES,
         "a guest's section keeps keys that guests refuse",
     ),

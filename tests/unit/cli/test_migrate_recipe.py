@@ -287,7 +287,7 @@ def test_what_has_no_counterpart_is_named_and_nothing_else_is_wrong() -> None:
 
 def test_keys_of_a_loss_without_a_counterpart_belong_to_it() -> None:
     recipe = yaml.safe_load(PPO)
-    recipe["algorithm"] |= {"loss_type": "rlt_ac", "q_weight": 2.0}
+    recipe["algorithm"] |= {"loss_type": "rlt_ac", "weight_of_proposals": 2.0}
     result = migrate_recipe(recipe)
     assert result.missing == [("algorithm.loss_type", "policy loss rlt_ac")]
     assert result.problems == []
