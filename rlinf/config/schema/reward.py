@@ -230,6 +230,17 @@ class FunctionRewardConfig(TextRewardConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WideSeekR1RewardConfig(VerdictRewardConfig):
+    """``reward_type: wideseek_r1``: share of a table's cells that were found, or exact match of another answer.
+
+    Between ``correct_reward`` and what an answer in the right form gets, in proportion.
+    """
+
+    format_reward: float = 0.0
+    """Added to ``incorrect_reward`` where the answer is such a table, or in ``<answer>`` or ``\\boxed{}``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TextApiRewardConfig(TextRewardConfig):
     """``reward_type: text_api``: a number for each answer from an HTTP service."""
 
@@ -301,4 +312,5 @@ rewards.register("text_api", "rlinf.workers.reward.api_reward:TextApiReward", co
 rewards.register("text_model", "rlinf.workers.reward.model_reward:TextModelReward", config=TextModelRewardConfig)
 rewards.register("vlm", "rlinf.workers.reward.vlm_reward:VLMReward", config=VLMRewardConfig)
 rewards.register("vqa", "rlinf.algorithms.rewards.vqa:VQAReward", config=VQARewardConfig)
+rewards.register("wideseek_r1", "rlinf.algorithms.rewards.wideseek_r1:WideSeekR1Reward", config=WideSeekR1RewardConfig)
 rewards.register("workflow", "rlinf.algorithms.rewards.workflow_outcome:WorkflowReward", config=WorkflowRewardConfig)

@@ -30,6 +30,7 @@ from rlinf.config.schema.reward import (
     TextRewardConfig,
     TextRewardsConfig,
     VQARewardConfig,
+    WideSeekR1RewardConfig,
     WorkflowRewardConfig,
 )
 from rlinf.data.messages.responses import RewardQuery
@@ -85,6 +86,7 @@ def terms(folder: Path, url: str) -> dict[str, TextRewardConfig]:
         "words": VQARewardConfig(reward_type="vqa"),
         "choice": VQARewardConfig(reward_type="vqa", match="choice"),
         "number": VQARewardConfig(reward_type="vqa", match="number", relative_tolerance=0.1),
+        "wideseek_r1": WideSeekR1RewardConfig(reward_type="wideseek_r1"),
         "workflow": WorkflowRewardConfig(reward_type="workflow"),
     }
 
