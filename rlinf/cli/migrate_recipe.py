@@ -22,7 +22,15 @@ _NO_COUNTERPART = re.compile(
     r"|received '(?P<other>[^']*)', an? (?P<of>[a-z -]+) of another kind of "
 )
 _TO_FILL_IN = "???"
-_STAND_INS: tuple[Any, ...] = (1, 8, 512, "package.module:Name", [0.5, 0.0, 0.2], [0.5, 0.0, 0.2, 3.14, 0.0, 0.0])
+_STAND_INS: tuple[Any, ...] = (
+    1,
+    8,
+    512,
+    "package.module:Name",
+    ["a"],
+    [0.5, 0.0, 0.2],
+    [0.5, 0.0, 0.2, 3.14, 0.0, 0.0],
+)
 """In place of values that only the user knows, so that the rest of the recipe is checked, too."""
 _NO_SECTION = "missing; required: mapping."
 
@@ -234,7 +242,7 @@ def _fill_in(recipe: dict[str, Any], path: str) -> None:
     def count(value: Any) -> tuple[bool, int]:
         put(recipe, keys, value)
         lines = _problems_of(recipe)
-        return path in dict(lines), len(lines)
+        return any(where.partition("[")[0] == path for where, _ in lines), len(lines)
 
     put(recipe, keys, min(_STAND_INS, key=count))
 

@@ -152,7 +152,7 @@ def _robot(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any
 def _placement(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
     """Placements of those components that ours have, too."""
     del groups
-    removed = {"critic", "reward_server", "env_offload"}
+    removed = {"critic", "reward_server", "env_offload", "rollout_judge"}
     if not value_at(recipe, "reward.use_reward_model") and "env" in recipe:
         removed.add("reward")
     if value_at(recipe, "actor.training_backend") == "megatron":
@@ -161,15 +161,24 @@ def _placement(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str,
     if _only_collects(recipe):
         removed.add("reward")
         value = {"rollout": 0, **value}
-    kept = {}
-    for names, rule in value.items():
-        names_left = [name.strip() for name in str(names).split(",") if name.strip() not in removed]
-        if names_left:
-            kept[",".join(names_left)] = rule
-    placed = {name: rule for names, rule in kept.items() for name in names.split(",")}
-    if "reward" not in placed and "rollout" in placed and value_at(recipe, "reward.reward_type"):
+    # A recipe that extends another may place a component once more: the later place holds.
+    placed = {name.strip(): rule for names, rule in value.items() for name in str(names).split(",")}
+    placed = {name: rule for name, rule in placed.items() if name not in removed}
+    if "rollout" in placed and value_at(recipe, "reward.reward_type"):
         # Published rewards without a place of their own are computed where responses are generated.
-        kept["reward"] = placed["rollout"]
+        placed.setdefault("reward", placed["rollout"])
+    if value_at(recipe, "runner.task_type") == "coding_online_rl":
+        placed["reward"] = 0  # one process serves all clients
+    if value_at(recipe, "runner.task_type") == "reasoning_eval":
+        placed.setdefault("actor", placed["rollout"])  # it loads the weights
+    kept: dict[str, Any] = {}
+    for names in value:
+        of_key = [name.strip() for name in str(names).split(",")]
+        if of_key := [name for name in of_key if name in placed and placed[name] == value[names]]:
+            kept[",".join(of_key)] = value[names]
+            for name in of_key:
+                del placed[name]
+    kept |= placed
     return {"cluster.component_placement": kept}
 
 
@@ -277,7 +286,7 @@ def _robot_section(name: str) -> Conversion:
         kept = _only(_ENV_KEYS - {"video_cfg"}, value)
         if collection := _only(_COLLECTION_KEYS, value.get("data_collection") or {}):
             kept["data_collection"] = collection
-        if _only_collects(recipe):
+        if name == "eval":  # a rollout epoch is an episode, however short the published one is
             kept["max_steps_per_rollout_epoch"] = value.get("max_episode_steps")
         section = {
             **kept,
@@ -294,6 +303,12 @@ def _robot_section(name: str) -> Conversion:
         return {f"env.{name}.{key}": item for key, item in section.items()}
 
     return convert
+
+
+def _retrieval(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """A search service, by its host and port."""
+    del recipe, groups
+    return {"agent.tools.search.tool_type": "retrieval", "agent.tools.search.url": f"http://{value}/retrieve"}
 
 
 CONVERSIONS: dict[str, Conversion] = {
@@ -319,6 +334,7 @@ CONVERSIONS: dict[str, Conversion] = {
     "random_shift": _random_shift,
     "replay_capacity": _replay_capacity,
     "replay_start": _replay_start,
+    "retrieval": _retrieval,
     "robot": _robot,
     "robot_eval": _robot_section("eval"),
     "robot_train": _robot_section("train"),

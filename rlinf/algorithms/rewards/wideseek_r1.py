@@ -44,8 +44,9 @@ class WideSeekR1Reward(TextReward):
 
     The reference is a table in Markdown or another answer, or a mapping with it as ``answer``. The mapping, or columns
     that ``data.metadata_keys`` lists, may have ``unique_columns`` (what identifies a row of the table; by default the
-    first column) and ``required`` (the columns that count; by default all). The score of a table is the F1 of its cells: rows are those of the reference with the same key, and cells are compared after
-    normalisation. A response's table is its last one; its other answer is the last in ``<answer>`` or ``\boxed{}``.
+    first column) and ``required`` (the columns that count; by default all). The score of a table is the F1 of its
+    cells: rows are those of the reference with the same key, and cells are compared after normalisation. A response's
+    table is its last one; its other answer is the last in ``<answer>`` or ``\boxed{}``.
     """
 
     cfg: WideSeekR1RewardConfig

@@ -172,7 +172,7 @@ class FlowPolicyConfig(CameraPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLMConfig(ModelConfig, LoRAKeys):
-    """``model_type: causal_lm`` (also ``qwen2.5`` and ``qwen3``): a language model of transformers."""
+    """``model_type: causal_lm`` (also ``qwen2.5``, ``qwen3`` and ``qwen3_moe``): a language model of transformers."""
 
     carries_weights: ClassVar[bool] = True
 
@@ -215,7 +215,7 @@ models.register("flow_policy", "rlinf.models.control.flow_policy:build_flow_poli
 models.register("mlp_policy", "rlinf.models.control.mlp_policy:build_mlp_policy", config=MLPPolicyConfig)
 models.register("none", config=NoModelConfig)
 # The names of families are those that recipes of language models use; what is loaded depends on the checkpoint alone.
-for _name in ("causal_lm", "qwen2.5", "qwen3"):
+for _name in ("causal_lm", "qwen2.5", "qwen3", "qwen3_moe"):
     models.register(_name, "rlinf.models.language.causal_lm:build_causal_lm", config=CausalLMConfig)
 for _name in ("vision_lm", "qwen2.5_vl", "qwen3_vl"):
     models.register(_name, "rlinf.models.language.vision_lm:build_vision_lm", config=VisionLMConfig)

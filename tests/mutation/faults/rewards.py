@@ -14,6 +14,8 @@ SERVICE_TESTS = "tests/unit/workers/reward/test_api_reward.py"
 VLM = ("tests/unit/workers/reward/test_vlm_reward.py",)
 EXCHANGE = ("tests/unit/workers/reward/test_exchange.py",)
 RECORDS = "tests/unit/telemetry/test_responses.py"
+TABLES = ("tests/unit/algorithms/rewards/test_wideseek_r1.py",)
+_TABLE = "rlinf/algorithms/rewards/wideseek_r1.py"
 
 FAULTS: list[Fault] = [
     # What ends a program
@@ -264,5 +266,44 @@ FAULTS: list[Fault] = [
         "self._ended[stage] = step.terminations.any(-1)",
         EXCHANGE,
         "behind a truncation the episode goes on",
+    ),
+    Fault(_TABLE, "found.setdefault(", "found.__setitem__(", TABLES, "of rows with equal keys the last counts"),
+    Fault(
+        _TABLE,
+        "(len(columns) * (len(wanted) + len(given)))",
+        "(len(columns) * 2 * len(wanted))",
+        TABLES,
+        "rows that are not in the reference cost nothing",
+    ),
+    Fault(
+        _TABLE,
+        "    return Table(columns, tuple(rows)) if rows else None\n",
+        "    return Table(columns, tuple(rows))\n",
+        TABLES,
+        "a head is a table",
+    ),
+    Fault(_TABLE, "rules[-1] + 1 :]", "rules[0] + 1 :]", TABLES, "the rows are those of the first table"),
+    Fault(_TABLE, 'return "".join(name.lower().split())', "return name.lower()", TABLES, "blanks tell columns apart"),
+    Fault(
+        _TABLE,
+        "    return normalized(stripped) if number is None else",
+        "    return stripped if number is None else",
+        TABLES,
+        "cells are compared letter by letter",
+    ),
+    Fault(_TABLE, "or columns[:1]", "or columns", TABLES, "a row is found by all its cells"),
+    Fault(
+        _TABLE,
+        "{**query.metadata, **(reference",
+        "{**(reference",
+        TABLES,
+        "columns that metadata names are not looked at",
+    ),
+    Fault(
+        _TABLE,
+        "        return wrong + score * (self.cfg.correct_reward - wrong)\n",
+        "        return wrong + score * self.cfg.correct_reward\n",
+        TABLES,
+        "a right answer is worth more than correct_reward",
     ),
 ]

@@ -273,14 +273,14 @@ def test_what_has_no_counterpart_is_named_and_nothing_else_is_wrong() -> None:
     recipe = yaml.safe_load(PPO)
     recipe["env"]["train"]["env_type"] = recipe["env"]["eval"]["env_type"] = "diffusion"
     recipe["actor"]["model"] = {"model_type": "starvla", "model_path": "/m", "starvla": {"noise_level": 0.5}}
-    recipe["agentloop"] = {"workflow": "mas"}
+    recipe["agentloop"] = {"toolcall_parser": "mine"}
     result = migrate_recipe(recipe)
     assert result.outcome == "no counterpart"
     assert dict(result.missing) == {
         "env.train.env_type": "environment diffusion",
         "env.eval.env_type": "environment diffusion",
         "actor.model.model_type": "model starvla",
-        "agentloop": "agents that call tools and models between their turns",
+        "agentloop.toolcall_parser": "agents that call tools in another way",
     }
     assert result.problems == []
 
@@ -624,29 +624,109 @@ def test_a_teacher_of_policies_is_read_from_its_own_folder() -> None:
     assert migrate_recipe(published).recipe["algorithm"]["teacher"]["ckpt_path"] == "/teacher.pt"
 
 
-@pytest.mark.parametrize(("kind", "cameras"), [("state", None), ("mixed", ["main_images"])])
-def test_a_flow_policy_sees_what_its_inputs_are_called(kind: str, cameras: list[str] | None) -> None:
-    recipe = yaml.safe_load(PPO)
-    recipe["actor"]["model"] = {
-        "model_type": "flow_policy",
-        "input_type": kind,
-        "backbone": "resnet",
-        "flow_actor_type": "JaxFlowTActor",
-        "denoising_steps": 4,
-        "image_num": 1,
-        "add_q_head": True,
-    }
-    recipe["algorithm"] = {"adv_type": "embodied_sac", "loss_type": "embodied_sac", "gamma": 0.9}
+AGENTS = """
+runner: {seq_length: 512}
+algorithm: {adv_type: grpo_dynamic, advantage_mode: trajectory, loss_scales: [group_level, agent_level, turn_level]}
+agentloop: {group_name: AgentLoopGroup, is_dynamic_rollout_batch: true, print_outputs: false}
+tools: {search: {server_addr: "10.0.0.1:8000", topk: 5}}
+"""
+
+
+def published_agents(**sections: dict[str, Any]) -> dict[str, Any]:
+    """Return a published recipe of agents: that of GRPO, with what they share and some sections of its own."""
+    recipe, agents = yaml.safe_load(GRPO), yaml.safe_load(AGENTS)
+    for name in {*agents, *sections}:
+        recipe[name] = {**recipe.get(name, {}), **agents.get(name, {}), **sections.get(name, {})}
+    return recipe
+
+
+def test_an_agent_that_searches_keeps_its_service_its_turns_and_its_context() -> None:
+    recipe = published_agents(agentloop={"toolcall_parser": "searchr1-qwen", "max_turns": 3})
+    recipe["reward"]["reward_type"] = "searchr1"
     result = migrate_recipe(recipe)
-    assert not result.missing
-    model = result.recipe["actor"]["model"]
-    assert (model.get("image_keys"), model.get("encoder")) == (cameras, "resnet10" if cameras else None)
-    assert (model["velocity"], model["num_denoise_steps"]) == ("gated", 4)
+    assert result.outcome == "reduced", (result.problems, result.missing, result.to_fill_in)
+    assert result.recipe["agent"] == {
+        "workflow": "search",
+        "max_turns": 3,
+        "max_context_tokens": 512,
+        "tools": {"search": {"tool_type": "retrieval", "url": "http://10.0.0.1:8000/retrieve", "top_k": 5}},
+    }
+    assert result.recipe["algorithm"]["adv_type"] == "grpo"
+    assert result.recipe["reward"]["rewards"]["answer"]["reward_type"] == "searchr1"
 
 
-def test_a_flow_that_imitates_does_it_by_its_own_loss() -> None:
-    recipe = yaml.safe_load(PPO)
-    recipe["algorithm"] = {"adv_type": "embodied_dagger", "loss_type": "embodied_dagger"}
-    for model, loss in (("openpi", "model"), ("mlp_policy", None)):
-        recipe["actor"]["model"] = {"model_type": model, "model_path": "/m", "openpi": {"config_name": "pi0_libero"}}
-        assert migrate_recipe(recipe).recipe["algorithm"].get("imitation_loss") == loss
+@pytest.mark.parametrize("alone", [False, True])
+def test_agents_that_delegate_keep_their_sizes_and_what_is_not_rewarded_is_named(alone: bool) -> None:
+    loop = {"toolcall_parser": "wideseek_r1-qwen", "workflow": "sa" if alone else "mas", "use_llm_judge": True}
+    sizes = {"max_sa_turns": 50, "max_planner_turns": 10, "max_worker_turns": 20, "max_workers_per_planner": 4}
+    rewards = {"format_reward": 0.1, "call_search_reward": 0.05, "length_penalty": 0.1, "length_limit": 3000}
+    recipe = published_agents(agentloop={**loop, **sizes, **rewards}, data={"unique_columns": "unique_columns"})
+    del recipe["reward"]
+    result = migrate_recipe(recipe)
+    assert result.outcome == "reduced", (result.problems, result.missing, result.to_fill_in)
+    agent = result.recipe["agent"]
+    assert (agent["workflow"], agent["max_turns"]) == (("tools", 50) if alone else ("delegate", 10))
+    assert (agent.get("worker_turns"), agent.get("max_agents")) == ((None, None) if alone else (20, 4))
+    assert result.recipe["reward"]["rewards"] == {"answer": {"reward_type": "wideseek_r1", "format_reward": 0.1}}
+    assert result.recipe["data"]["metadata_keys"] == ["unique_columns"]
+    lost = dict(result.lost)
+    assert {"agentloop.use_llm_judge", "agentloop.call_search_reward", "agentloop.length_penalty"} <= set(lost)
+
+
+def test_sub_agents_of_another_model_have_no_counterpart() -> None:
+    recipe = published_agents(
+        agentloop={"toolcall_parser": "wideseek_r1-qwen", "workflow": "mas"},
+        rollout={"use_fixed_worker": True},
+        rollout_fixed_worker={"model": {"model_path": "/other"}},
+    )
+    assert migrate_recipe(recipe).missing == [("rollout_fixed_worker", "sub-agents of another model")]
+
+
+def test_a_recipe_that_evaluates_agents_samples_as_often() -> None:
+    recipe = published_agents(agentloop={"toolcall_parser": "searchr1-qwen"}, data={"val_data_paths": ["/rows.jsonl"]})
+    recipe["runner"]["task_type"] = "reasoning_eval"
+    recipe["cluster"]["component_placement"] = {"rollout,reward": "all"}
+    del recipe["actor"], recipe["reward"]
+    recipe["algorithm"] = {"group_size": 4, "sampling_params": {"max_new_tokens": 32}}
+    recipe["rollout"]["model"] = {"model_path": "/m", "model_type": "qwen2.5"}
+    result = migrate_recipe(recipe)
+    assert not result.problems
+    assert result.recipe["runner"]["only_eval"] is True
+    assert result.recipe["runner"]["val_samples"] == 4
+    assert result.recipe["cluster"]["component_placement"] == {"rollout,reward": "all", "actor": "all"}
+
+
+def test_live_clients_are_served_by_one_process() -> None:
+    recipe = published_agents(algorithm={"adv_type": "raw", "group_size": 1})
+    del recipe["agentloop"], recipe["tools"]
+    recipe["runner"] |= {"task_type": "coding_online_rl", "val_check_interval": 1}
+    recipe["rollout_server"] = {"tracking_rollout": {"host": "0.0.0.0", "port": 8082}}
+    recipe["reward"], recipe["data"] = {"use_reward_model": False}, {"max_prompt_length": 64, "rollout_batch_size": 8}
+    result = migrate_recipe(recipe)
+    assert (result.outcome, result.to_fill_in) == ("fill in", ["agent.api_key"]), (result.problems, result.missing)
+    assert result.recipe["agent"] | {"api_key": ""} == {
+        "workflow": "sessions", "api_key": "", "host": "0.0.0.0", "port": 8082, "max_context_tokens": 512
+    }  # fmt: skip
+    assert result.recipe["cluster"]["component_placement"]["reward"] == 0
+    assert result.recipe["reward"]["rewards"] == {"feedback": {"reward_type": "workflow"}}
+
+
+def test_agents_of_another_framework_are_programs_of_yours() -> None:
+    recipe = published_agents(algorithm={"advantage_mode": "turn"})
+    recipe["agentlightning"] = {"n_runners": 10}
+    recipe["reward"] = {"reward_type": "code_offline", "reward_scale": 1.0}
+    recipe |= {"eval": True}
+    recipe["data"]["val_data_paths"] = ["/rows.parquet"]
+    del recipe["tools"]
+    result = migrate_recipe(recipe)
+    assert (result.outcome, result.to_fill_in) == ("fill in", ["agent.command"]), (result.problems, result.missing)
+    assert result.recipe["runner"]["only_eval"] is True
+    assert result.recipe["reward"]["rewards"] == {"outcome": {"reward_type": "workflow"}}
+    assert "algorithm.advantage_mode" in dict(result.lost)
+
+
+def test_a_component_that_two_recipes_place_is_where_the_later_one_puts_it() -> None:
+    recipe = yaml.safe_load(GRPO)
+    recipe["cluster"]["component_placement"] = {"actor,reward": "all", "rollout": "all", "actor,rollout": "0-1"}
+    result = migrate_recipe(recipe)
+    assert result.recipe["cluster"]["component_placement"] == {"reward": "all", "actor,rollout": "0-1"}

@@ -27,7 +27,7 @@ def test_every_entry_is_written_once_and_has_a_reason_or_a_target() -> None:
 def exists(path: str) -> bool:
     """Return whether some recipe may have a key, whichever environment or reward it is about."""
     path = path.format("train", "train").replace("env.eval", "env.train")
-    path = re.sub(r"^reward\.rewards\.\w+\.", "reward.rewards.", path)
+    path = re.sub(r"^(reward\.rewards|agent\.tools)\.\w+\.", r"\1.", path)
     parent, _, _ = path.rpartition(".")
     is_named_by_user = parent.endswith(".replies") and parent in KNOWN
     return path in KNOWN or is_named_by_user or path.partition("init_params.")[0].rstrip(".") in KNOWN
@@ -91,7 +91,7 @@ def test_the_first_rule_that_applies_is_taken() -> None:
 def test_explanations_are_instructions() -> None:
     assert explain_published("runner.output_dir") == "write runner.logger.log_path."
     assert explain_published("env.train.is_eval") == "env.train always explores: remove it."
-    assert "it has no counterpart: agents" in str(explain_published("agentloop"))
+    assert "it has no counterpart: engines that are served" in str(explain_published("sglang_router"))
     assert "algorithm.dagger.init_beta is algorithm.beta" in str(explain_published("algorithm.dagger"))
     assert explain_published("actor.model.precision") is None, "its values have other names, the key is ours"
     assert explain_published("actor.nonsense") is None
