@@ -303,6 +303,8 @@ class LiberoEnvConfig(EnvConfig):
     show_objects: bool = False
     """``libero_object``: also show where the object and the basket are and whether the object is held, under
     ``objects``; the scripted policy needs it."""
+    disturbance: Fraction = 0.0
+    """Probability that an action moves the hand at random instead: demonstrations then show how to go on."""
     assets_path: str | None = None
     """LIBERO's folder ``assets``; null is what ``RLINF_LIBERO_ASSETS`` names, else where the installer puts it."""
 

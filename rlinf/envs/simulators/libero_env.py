@@ -48,6 +48,7 @@ class LiberoEnv(SingleEnvVectorEnv):
                 "image_size": cfg.image_size,
                 "is_light": cfg.render_quality == "light",
                 "shows_objects": cfg.show_objects,
+                "disturbance": cfg.disturbance,
                 "assets_path": cfg.assets_path,
             },
             row_kwargs=[{"own_task": starts.own_task(group, num_groups)} for group in groups],

@@ -43,6 +43,7 @@ class LiberoSingleEnv:
         image_size: Height and width of both cameras' images.
         is_light: Render without shadow maps and multisampling.
         shows_objects: Whether observations have ``objects``.
+        disturbance: Probability that an action's motion is a random one.
         assets_path: LIBERO's folder of that name; None is the installed one.
     """
 
@@ -57,6 +58,7 @@ class LiberoSingleEnv:
         image_size: int,
         is_light: bool,
         shows_objects: bool,
+        disturbance: float,
         assets_path: str | None,
     ) -> None:
         self._mujoco: Any = require("mujoco", needed_by="env_type=libero")
@@ -65,6 +67,7 @@ class LiberoSingleEnv:
         self._num_settle_steps = num_settle_steps
         self._rest = np.array([0.0] * 6 + [-1.0 if opens_gripper else 0.0])
         self._image_size, self._is_light, self._shows_objects = image_size, is_light, shows_objects
+        self._disturbance, self._generator = disturbance, np.random.default_rng(0)
         self._task = -1
         self._env: Any = None
         self._states: npt.NDArray[np.float64] = np.zeros((0, 0))
@@ -83,7 +86,8 @@ class LiberoSingleEnv:
         self.observation_space = gymnasium.spaces.Dict(row)
 
     def reset(self, seed: int) -> Any:
-        """Start from the published state that ``seed`` names; see ``LiberoStarts``."""
+        """Start from the published state that ``seed`` names, as it does disturbances; see ``LiberoStarts``."""
+        self._generator = np.random.default_rng(seed)
         task, trial = self._starts.start(seed, self._own_task)
         with _global_seed():
             self._build(task)
@@ -107,8 +111,11 @@ class LiberoSingleEnv:
         1 moves by 5 cm along an axis or turns by 0.5 rad; the gripper opens at -1 and closes at 1. The reward is 1 with
         the task's success, which terminates, and 0 before.
         """
+        wanted = np.array(action, np.float64)
+        if self._disturbance and self._generator.random() < self._disturbance:
+            wanted[:3] = self._generator.uniform(-1.0, 1.0, 3)
         with _global_seed():
-            obs = self._env.step(np.asarray(action, np.float64))[0]
+            obs = self._env.step(wanted)[0]
         success = bool(self._env.check_success())
         return obs, float(success), success, False, success
 

@@ -64,6 +64,18 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rlinf/envs/simulators/libero_single.py",
+        "        self._generator = np.random.default_rng(seed)\n",
+        "",
+        "disturbances depend on the episodes before",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_single.py",
+        "if self._disturbance and self._generator.random() < self._disturbance:",
+        "if self._disturbance and self._generator.random() > self._disturbance:",
+        "disturbances come where they are not asked for",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_single.py",
         "quaternion[:3] * 2.0 * np.arccos(w) / length",
         "quaternion[:3] * np.arccos(w) / length",
         "half the angle",

@@ -16,7 +16,7 @@ from rlinf.envs.simulators.libero_starts import LiberoStarts
 _STEPS = 12
 
 
-def build(*, tasks: tuple[int, ...] = (0,), own_task: int | None = 0, **kwargs: bool | int) -> LiberoSingleEnv:
+def build(*, tasks: tuple[int, ...] = (0,), own_task: int | None = 0, **kwargs: bool | float) -> LiberoSingleEnv:
     options = {"num_settle_steps": 10, "opens_gripper": True, "image_size": 64, "is_light": True, **kwargs}
     return make_libero_env(
         render=False,
@@ -25,7 +25,7 @@ def build(*, tasks: tuple[int, ...] = (0,), own_task: int | None = 0, **kwargs: 
         own_task=own_task,
         shows_objects=True,
         assets_path=None,
-        **options,
+        **{"disturbance": 0.0, **options},
     )
 
 
@@ -158,3 +158,24 @@ def test_images_are_those_of_the_published_evaluation(env: LiberoSingleEnv) -> N
     assert row["states"][:3] == pytest.approx(obs["robot0_eef_pos"], abs=1e-3)
     published.close()
     full.close()
+
+
+@pytest.mark.libero
+def test_disturbances_move_the_hand_and_are_named_by_the_seed(env: LiberoSingleEnv) -> None:
+    def hand(seed: int) -> NDArray[np.float64]:
+        env.reset(seed)
+        for _ in range(8):
+            raw = env.step([0.0] * 6 + [-1.0])[0]
+        place: NDArray[np.float64] = raw["robot0_eef_pos"]
+        return place
+
+    rest = hand(0)
+    env._disturbance = 1.0
+    try:
+        pushed = hand(0)
+        assert np.abs(pushed - rest).max() > 0.005
+        assert np.array_equal(hand(0), pushed)
+        # The same start state by another name, under other disturbances.
+        assert np.abs(hand(50) - pushed).max() > 0.005
+    finally:
+        env._disturbance = 0.0
