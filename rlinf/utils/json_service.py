@@ -10,6 +10,8 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rlinf.errors import RewardError
@@ -21,7 +23,9 @@ MOST_BYTES = 64 << 20
 """Longest response that is read."""
 
 
-def post_json(url: str, body: Any, *, timeout_seconds: float, max_retries: int) -> Any:
+def post_json(
+    url: str, body: Any, *, timeout_seconds: float, max_retries: int, headers: Mapping[str, str] = MappingProxyType({})
+) -> Any:
     """Post ``body`` and return the JSON of the response.
 
     Args:
@@ -29,6 +33,7 @@ def post_json(url: str, body: Any, *, timeout_seconds: float, max_retries: int) 
         body: What can be written as JSON.
         timeout_seconds: Time of an attempt, from connecting to the last byte of the response.
         max_retries: Further attempts after one that failed.
+        headers: To be sent with the request.
 
     Raises:
         RewardError: The service did not answer in time at any attempt, or refused the request; the message shows the
@@ -40,7 +45,7 @@ def post_json(url: str, body: Any, *, timeout_seconds: float, max_retries: int) 
         if attempt:
             time.sleep(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
         try:
-            return _attempt(url, data, timeout_seconds)
+            return _attempt(url, data, headers, timeout_seconds)
         except (OSError, http.client.HTTPException) as error:  # refused, reset, timed out, or a status of failure
             failure: Exception = error
             if isinstance(error, urllib.error.HTTPError) and error.code < 500:  # it would be refused again
@@ -55,8 +60,8 @@ def post_json(url: str, body: Any, *, timeout_seconds: float, max_retries: int) 
     ) from None
 
 
-def _attempt(url: str, data: bytes, timeout_seconds: float) -> Any:
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+def _attempt(url: str, data: bytes, headers: Mapping[str, str], timeout_seconds: float) -> Any:
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
     opener = urllib.request.build_opener(*_handlers(time.monotonic() + timeout_seconds))
     with opener.open(request, timeout=timeout_seconds) as answer:
         text = answer.read(MOST_BYTES + 1)

@@ -78,3 +78,19 @@ def accepted_answers(reference: Any) -> list[str]:
         f"A reference is {str(reference)[:100]!r} ({type(reference).__name__}); expected a string, a number, a list of "
         "them that is not empty, or a mapping with the key 'target'. Correct the dataset, or which field is taken."
     )
+
+
+def reward_of_reply(reply: str, rewards: Mapping[str, float], invalid_reward: float) -> float:
+    """Return the reward of what a model that judges has replied.
+
+    Args:
+        reply: Its text.
+        rewards: Rewards of words, of which the last in the reply counts; empty takes the last number of the reply.
+        invalid_reward: Of any other reply.
+    """
+    if not rewards:
+        number = as_number(reply)
+        return invalid_reward if number is None else number
+    of_word = {word.lower(): reward for word, reward in rewards.items()}
+    words = [word for word in re.findall(r"\w+", reply.lower()) if word in of_word]
+    return of_word[words[-1]] if words else invalid_reward

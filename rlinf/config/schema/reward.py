@@ -230,6 +230,35 @@ class FunctionRewardConfig(TextRewardConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class JudgeRewardConfig(TextRewardConfig):
+    """``reward_type: judge``: what a language model that is served by the OpenAI protocol replies about a response."""
+
+    url: str
+    """Address of the server, for example ``http://127.0.0.1:8000/v1``."""
+    model: str
+    """Name of the model there."""
+    api_key: str | None = None
+    """The key of the server; ``${oc.env:NAME}`` takes it from the environment."""
+    question: str = (
+        "Judge whether a response is correct.\n\nQuestion: {prompt}\n\nReference answer: {reference}\n\n"
+        "Response: {response}\n\nReply with one word: correct or incorrect."
+    )
+    """What the model is shown; ``{prompt}``, ``{response}`` and ``{reference}`` stand for those of the episode."""
+    replies: dict[str, float] = field(default_factory=lambda: {"correct": 1.0, "incorrect": 0.0})
+    """Rewards of words in the reply, of which the last counts; empty takes the last number of the reply."""
+    invalid_reward: float = 0.0
+    """Reward of any other reply."""
+    max_new_tokens: PositiveInt = 512
+    """Tokens of a reply."""
+    max_running_requests: PositiveInt = 16
+    """Responses that each reward rank has judged at a time."""
+    timeout_seconds: PositiveFloat = 60.0
+    """Time of a request, from connecting to the last byte of the reply."""
+    max_retries: NonNegativeInt = 3
+    """Further attempts after one that failed, each twice as long after the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WideSeekR1RewardConfig(VerdictRewardConfig):
     """``reward_type: wideseek_r1``: share of a table's cells that were found, or exact match of another answer.
 
@@ -305,6 +334,7 @@ rewards.register("env", "rlinf.algorithms.rewards.action_rewards:EnvReward", con
 rewards.register("model", "rlinf.workers.reward.model_reward:ModelReward", config=ModelRewardConfig)
 rewards.register("code", "rlinf.workers.reward.code_reward:CodeReward", config=CodeRewardConfig)
 rewards.register("function", "rlinf.workers.reward.function_reward:FunctionReward", config=FunctionRewardConfig)
+rewards.register("judge", "rlinf.workers.reward.judge_reward:JudgeReward", config=JudgeRewardConfig)
 rewards.register("math", "rlinf.workers.reward.math_reward:MathReward", config=MathRewardConfig)
 rewards.register("overlong", "rlinf.algorithms.rewards.overlong:OverlongReward", config=OverlongRewardConfig)
 rewards.register("searchr1", "rlinf.algorithms.rewards.searchr1:SearchR1Reward", config=SearchR1RewardConfig)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import re
 import threading
 from collections import deque
 from collections.abc import Coroutine, Sequence
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from rlinf.algorithms.rewards.base import ON_CPU, EmbodiedReward, RewardContext, at_last_action
+from rlinf.algorithms.rewards.extraction import reward_of_reply
 from rlinf.config.schema.generation import HFGenerationConfig
 from rlinf.config.schema.reward import VLMRewardConfig
 from rlinf.data.datasets.prompts import load_tokenizer
@@ -25,7 +25,6 @@ from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 from rlinf.utils.optional import require
 
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)")
 T = TypeVar("T")
 
 
@@ -92,12 +91,7 @@ class VLMReward(EmbodiedReward):
 
     def reward_of(self, reply: str) -> float:
         """Return the reward of a reply."""
-        if not self.cfg.replies:
-            numbers = _NUMBER.findall(reply)
-            return float(numbers[-1]) if numbers else self.cfg.invalid_reward
-        rewards = {word.lower(): reward for word, reward in self.cfg.replies.items()}
-        words = [word for word in re.findall(r"\w+", reply.lower()) if word in rewards]
-        return rewards[words[-1]] if words else self.cfg.invalid_reward
+        return reward_of_reply(reply, self.cfg.replies, self.cfg.invalid_reward)
 
     def close(self) -> None:
         """See ``Reward``."""

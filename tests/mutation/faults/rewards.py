@@ -14,6 +14,9 @@ SERVICE_TESTS = "tests/unit/workers/reward/test_api_reward.py"
 VLM = ("tests/unit/workers/reward/test_vlm_reward.py",)
 EXCHANGE = ("tests/unit/workers/reward/test_exchange.py",)
 RECORDS = "tests/unit/telemetry/test_responses.py"
+JUDGE = ("tests/unit/workers/reward/test_judge_reward.py",)
+_JUDGE = "rlinf/workers/reward/judge_reward.py"
+_REPLY = "rlinf/algorithms/rewards/extraction.py"
 TABLES = ("tests/unit/algorithms/rewards/test_wideseek_r1.py",)
 _TABLE = "rlinf/algorithms/rewards/wideseek_r1.py"
 
@@ -219,16 +222,9 @@ FAULTS: list[Fault] = [
         "the model is asked about every chunk",
     ),
     Fault(
-        "rlinf/workers/reward/vlm_reward.py",
-        "return rewards[words[-1]] if words",
-        "return rewards[words[0]] if words",
-        VLM,
-        "the first word of a reply counts",
-    ),
-    Fault(
-        "rlinf/workers/reward/vlm_reward.py",
-        "return float(numbers[-1]) if numbers",
-        "return float(numbers[0]) if numbers",
+        "rlinf/algorithms/rewards/extraction.py",
+        'return found[-1].replace(",", "") if found',
+        'return found[0].replace(",", "") if found',
         VLM,
         "the first number of a reply counts",
     ),
@@ -305,5 +301,51 @@ FAULTS: list[Fault] = [
         "        return wrong + score * self.cfg.correct_reward\n",
         TABLES,
         "a right answer is worth more than correct_reward",
+    ),
+    Fault(
+        _JUDGE,
+        "_FIELDS.sub(lambda found: fields[found[1]], self.cfg.question)",
+        "self.cfg.question.format(**fields)",
+        JUDGE,
+        "braces in a response are filled in",
+    ),
+    Fault(_JUDGE, 'f"Bearer {cfg.api_key}"', '"Bearer"', JUDGE, "the server is not given its key"),
+    Fault(
+        _JUDGE,
+        "self._threads.map(self._judge, queries)",
+        "map(self._judge, queries)",
+        JUDGE,
+        "one response after the other is judged",
+    ),
+    Fault(
+        _JUDGE, '"temperature": 0.0', '"temperature": 1.0', JUDGE, "the same response is judged differently each time"
+    ),
+    Fault(
+        _JUDGE,
+        "ThreadPoolExecutor(cfg.max_running_requests,",
+        "ThreadPoolExecutor(32,",
+        JUDGE,
+        "the server gets any number of requests",
+    ),
+    Fault(
+        _JUDGE,
+        "    if not isinstance(content, str):\n",
+        "    if False:\n",
+        JUDGE,
+        "a reply without text is no error of the server's",
+    ),
+    Fault(
+        _REPLY,
+        "of_word[words[-1]] if words",
+        "of_word[words[0]] if words",
+        JUDGE,
+        "the first known word of a reply counts",
+    ),
+    Fault(
+        _REPLY,
+        "    return of_word[words[-1]] if words else invalid_reward\n",
+        "    return of_word[words[-1]] if words else 0.0\n",
+        JUDGE,
+        "a reply without a known word is worth nothing",
     ),
 ]

@@ -22,6 +22,7 @@ from rlinf.config.registries import rewards
 from rlinf.config.schema.reward import (
     CodeRewardConfig,
     FunctionRewardConfig,
+    JudgeRewardConfig,
     MathRewardConfig,
     OverlongRewardConfig,
     SearchR1RewardConfig,
@@ -45,8 +46,12 @@ class LengthService(BaseHTTPRequestHandler):
     """Answers how long each answer is."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        body = json.dumps({"rewards": [len(query["response"]) for query in asked["queries"]]}).encode()
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "queries" in sent:
+            reply: Any = {"rewards": [len(query["response"]) for query in sent["queries"]]}
+        else:
+            reply = {"choices": [{"message": {"content": str(len(sent["messages"][0]["content"]))}}]}
+        body = json.dumps(reply).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -75,6 +80,7 @@ def terms(folder: Path, url: str) -> dict[str, TextRewardConfig]:
             reward_type="code", timeout_seconds=2.0, wall_timeout_seconds=3.0, memory_bytes=256 << 20
         ),
         "function": FunctionRewardConfig(reward_type="function", function="reward_functions:length"),
+        "judge": JudgeRewardConfig(reward_type="judge", url=url, model="m", replies={}, max_retries=0),
         "math": MathRewardConfig(reward_type="math", timeout_seconds=1.0),
         "boxed": MathRewardConfig(
             reward_type="math", timeout_seconds=1.0, require_boxed=True, reference_format="gsm8k"
