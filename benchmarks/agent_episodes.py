@@ -101,7 +101,9 @@ class InstantClient:
 
 
 @asynccontextmanager
-async def started(name: str, model: Path) -> AsyncIterator[GenerationEngine]:
+async def started(
+    name: str, model: Path, *, max_context_tokens: int = MAX_CONTEXT_TOKENS
+) -> AsyncIterator[GenerationEngine]:
     """Start an engine of this process."""
     engine = generation_engines.get(name)(
         generation_engines.configs.get(name)(rollout_backend=name, max_running_requests=NUM_EPISODES),
@@ -109,7 +111,7 @@ async def started(name: str, model: Path) -> AsyncIterator[GenerationEngine]:
         device=torch.device("cpu"),
         precision="fp32",
         seed=0,
-        max_context_tokens=MAX_CONTEXT_TOKENS,
+        max_context_tokens=max_context_tokens,
     )
     await engine.start()
     try:
@@ -238,6 +240,7 @@ def measure_tokens(rounds: int, model: Path, name: str) -> dict[str, Any]:
                 "workflow_vs_engine": ratio(measured["workflow"], measured["engine"]),
                 "workflow_vs_engine_cpu": ratio(by_cpu["workflow"], by_cpu["engine"]),
                 "http_vs_workflow": ratio(measured["http"], measured["workflow"]),
+                "http_vs_workflow_cpu": ratio(by_cpu["http"], by_cpu["workflow"]),
                 "http_forks": contest.forks,
                 "prefix_share": prefix_share(contest.recorded),
                 "rounds": {"tokens_per_second": measured, "tokens_per_cpu_second": by_cpu},

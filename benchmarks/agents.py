@@ -16,6 +16,8 @@ long; in order, and with generation up to two steps ahead (``algorithm.staleness
 tokens and no forks; ``gain_of_sharing`` is against computing every context anew.
 
 ``workers`` (P7): the episodes of P1 by the workers of a run against the bare engine in the process of the benchmark.
+``peer`` (P7), where verl is installed: episodes of three calls by the workflow ``tools`` and by verl's tool agent loop,
+on the same engine of the same process.
 
 ``ratio`` entries are medians over rounds of the quotient within a round, sides in both orders.
 
@@ -43,7 +45,7 @@ import torch
 from rlinf.utils.optional import is_installed
 
 REPO = Path(__file__).resolve().parents[1]
-PARTS = ("tokens", "server", "messages", "steps", "slow", "forks", "workers")
+PARTS = ("tokens", "server", "messages", "steps", "slow", "forks", "workers", "peer")
 AIMS = {
     "P1 hf": (">=", 0.90, "tokens hf", "workflow_vs_engine_cpu"),
     "P1 vllm": (">=", 0.95, "tokens vllm", "workflow_vs_engine_cpu"),
@@ -56,6 +58,7 @@ AIMS = {
     "P6 driver bytes": ("<=", 16.0, "messages", "driver_bytes_per_token"),
     "P6 driver microseconds": ("<=", 0.02, "messages", "driver_microseconds_per_token"),
     "P7 bare engine": (">=", 0.90, "workers", "workers_vs_engine"),
+    "P7 verl's loop": (">=", 1.0, "peer", "speed_vs_verl_cpu"),
     "P8": (">=", 0.95, "tokens hf", "prefix_share"),
 }
 """What is aimed at: the part of the report and its entry."""
@@ -79,6 +82,10 @@ def measure_alone(arguments: argparse.Namespace) -> Any:
             if kind == "server":
                 return agent_episodes.measure_server(arguments.rounds, arguments.requests)
             return agent_episodes.measure_messages(arguments.rounds)
+        if kind == "peer":
+            import agent_peers
+
+            return agent_peers.measure_peers(arguments.rounds, folder)
         import agent_steps
 
         if kind == "run":
@@ -179,6 +186,7 @@ def main() -> None:
     parts: dict[str, Callable[[], Any]] = {
         **{f"tokens {name}": lambda name=name: run_alone(arguments, f"tokens:{name}") for name in engines},
         **{name: lambda name=name: run_alone(arguments, name) for name in ("server", "messages", "forks", "workers")},
+        **({"peer": lambda: run_alone(arguments, "peer")} if is_installed("verl") else {}),
         "steps": lambda: compare_steps(arguments),
         "slow": lambda: compare_slow(arguments),
     }
