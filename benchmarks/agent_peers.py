@@ -1,4 +1,4 @@
-"""P7 of ``agents.py``: episodes that call a tool, by the workflow ``tools`` and by verl's tool agent loop, on one engine.
+"""P7 of ``agents.py``: episodes that call a tool, by the workflow ``tools`` and by verl's tool agent loop.
 
 verl's loop runs in the process of the benchmark, and its client of generation servers is replaced by one that asks our
 engine. The model has not learned to call tools: it samples as many tokens as a turn of the script has, and the turn of

@@ -19,7 +19,8 @@ tokens and no forks; ``gain_of_sharing`` is against computing every context anew
 ``peer`` (P7), where verl is installed: episodes of three calls by the workflow ``tools`` and by verl's tool agent loop,
 on the same engine of the same process.
 
-``ratio`` entries are medians over rounds of the quotient within a round, sides in both orders.
+Quotients are medians over rounds of those within a round, sides in both orders. Where one thread of one process does
+all the work, its CPU time is judged (``_cpu``): what the work takes on a machine that has nothing else to do.
 
     export OMP_NUM_THREADS=1
     python benchmarks/agents.py --output benchmarks/results/agents.json
