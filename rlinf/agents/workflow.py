@@ -35,9 +35,11 @@ class RolloutWorkflow(abc.ABC):
 
     Attributes:
         roles: Who speaks behind a reply of the model: ``user``, ``tool`` or both; empty without chats.
+        is_one_request: Whether every episode is one request: those of a group reach their engine in one call.
     """
 
     roles: ClassVar[tuple[str, ...]] = ()
+    is_one_request: ClassVar[bool] = False
 
     def __init__(self, cfg: Any, context: WorkflowContext) -> None:
         self.cfg, self.context = cfg, context

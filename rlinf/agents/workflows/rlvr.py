@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rlinf.agents.episode_engine import EpisodeEngine
 from rlinf.agents.workflow import RolloutWorkflow
 from rlinf.data.messages.responses import Prompt
@@ -9,6 +11,8 @@ from rlinf.data.messages.responses import Prompt
 
 class RLVRWorkflow(RolloutWorkflow):
     """Samples one completion."""
+
+    is_one_request: ClassVar[bool] = True
 
     async def arun_episode(self, engine: EpisodeEngine, data: Prompt) -> None:
         """See ``RolloutWorkflow``."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlinf.agents.episode import Episode, play_episode
-from rlinf.agents.episode_engine import EpisodeEngine, EpisodeLimits
+from rlinf.agents.episode_engine import EpisodeEngine, EpisodeLimits, GenerationClient
 from rlinf.agents.episode_groups import make_group
 from rlinf.agents.template import ChatTemplate
 from rlinf.agents.tools.toolbox import ToolBox
@@ -113,8 +113,9 @@ class EpisodeWorker(RewardWorker):
 
     async def _play_group(self, prompt: Prompt, group_id: int, params: SamplingParams, split: str) -> ResponseGroup:
         seed = derive_seed(self.cfg.actor.seed, "answers", split, group_id)
+        client = self.engines.at(group_id, joins=self.workflow.is_one_request)
         tasks = [
-            asyncio.ensure_future(self._play(prompt, group_id, index, params, seed=seed, name=f"{split}-{group_id}"))
+            asyncio.ensure_future(self._play(prompt, client, index, params, seed=seed, name=f"{split}-{group_id}"))
             for index in range(params.n)
         ]
         try:
@@ -125,13 +126,13 @@ class EpisodeWorker(RewardWorker):
         return make_group(prompt, group_id, episodes, self.tokenizer)
 
     async def _play(
-        self, prompt: Prompt, group_id: int, index: int, params: SamplingParams, *, seed: int, name: str
+        self, prompt: Prompt, client: GenerationClient, index: int, params: SamplingParams, *, seed: int, name: str
     ) -> Episode:
         """Play an episode, anew where something other than the model is to blame."""
         for attempt in range(self.section.retries + 1):
             engine = EpisodeEngine(
                 prompt,
-                self.engines.at(group_id),
+                client,
                 params=params,
                 limits=self.limits,
                 seed=seed,
@@ -150,7 +151,7 @@ class EpisodeWorker(RewardWorker):
                 self.log_warning(f"Episode {name}-{index} failed in attempt {attempt + 1}: {error!r}")
                 failure = error
         raise AgentError(
-            f"agent.workflow={self.section.workflow}: episode {index} of group {group_id} (row {prompt.index}) failed "
+            f"agent.workflow={self.section.workflow}: episode {index} of group {name} (row {prompt.index}) failed "
             f"{self.section.retries + 1} times: {type(failure).__name__}: {failure}. It is no reward of 0: correct the "
             "workflow, the tool or the service."
         ) from failure

@@ -89,13 +89,13 @@ class GenerationWorker(Worker):
         result = await self.engine.generate(request)
         return await self.responses.put(split, self._to_group(prompt, group_id, result.completions))
 
-    async def complete(self, request: GenerationRequest) -> Completion:
-        """Return the one response to a request of an episode, which is recorded where the episode is played.
+    async def complete(self, *requests: GenerationRequest) -> list[Completion]:
+        """Return the one response to each request of episodes, which are recorded where they are played.
 
         Raises:
-            EngineError: The engine cannot complete it.
+            EngineError: The engine cannot complete one.
         """
-        return (await self.engine.generate(request)).completions[0]
+        return [result.completions[0] for result in await asyncio.gather(*map(self.engine.generate, requests))]
 
     async def abort_requests(self, request_ids: Sequence[str]) -> None:
         """End requests of ``complete``; those that have ended meanwhile are passed over."""

@@ -311,7 +311,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/agent/engine_client.py",
-        "            group.execute_on(rank).abort_requests([request.request_id])\n",
+        "            group.execute_on(rank).abort_requests([request.request_id for request in requests])\n",
         "",
         "requests of cancelled episodes go on",
         _CLIENT,
@@ -722,6 +722,20 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/agent/engine_client.py",
+        "if all(each.cancelled() for _, each in joined)",
+        "if any(each.cancelled() for _, each in joined)",
+        "an episode that is not needed ends all of its group",
+        _CLIENT,
+    ),
+    _fault(
+        "workers/agent/engine_client.py",
+        "found.set_result(task.result()[number])",
+        "found.set_result(task.result()[0])",
+        "requests that are sent together have the first one's completion",
+        _CLIENT,
+    ),
+    _fault(
+        "workers/agent/engine_client.py",
         "            if launched is group:",
         "            if False:",
         "a request goes twice to engines that are dead",
@@ -729,7 +743,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/agent/engine_client.py",
-        "        return await self._complete(launched, request, home)",
+        "        return await self._complete(launched, requests, home)",
         "        raise AssertionError",
         "engines that were launched again are not found",
         _CLIENT,

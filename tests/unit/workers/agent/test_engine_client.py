@@ -40,17 +40,19 @@ class Group:
         self.rank = rank
         return self
 
-    def complete(self, request: GenerationRequest) -> Result:
-        assert request.prefix_group == "4"
+    def complete(self, *requests: GenerationRequest) -> Result:
+        assert {request.prefix_group for request in requests} == {"4"}
+        self.calls.append((self.rank, "complete", " ".join(request.request_id for request in requests)))
         if self.is_dead:
-            self.calls.append((self.rank, "complete", request.request_id))
             raise WorkerDiedError("it is gone", group="RolloutGroup", rank=self.rank)
-        self.calls.append((self.rank, "complete", request.request_id))
-        completion = Completion(token_ids=(1,), logprobs=(-1.0,), versions=(0,), finish_reason="stop")
-        return Result(self.ended, completion)
+        return Result(self.ended, [_completion(int(request.request_id[1:] or 1)) for request in requests])
 
     def abort_requests(self, request_ids: list[str]) -> None:
         self.calls.append((self.rank, "abort", request_ids))
+
+
+def _completion(token: int) -> Completion:
+    return Completion(token_ids=(token,), logprobs=(-1.0,), versions=(0,), finish_reason="stop")
 
 
 def request(name: str) -> GenerationRequest:
@@ -98,5 +100,43 @@ def test_engines_that_were_not_are_the_callers_business(monkeypatch: pytest.Monk
         with pytest.raises(WorkerDiedError, match="it is gone"):
             await EngineClient("RolloutGroup").at(4).generate(request("r"))
         assert len(dead.calls) == 1
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("num_cancelled", [0, 1, 3])
+def test_requests_of_a_group_that_come_at_once_are_one_call(
+    monkeypatch: pytest.MonkeyPatch, num_cancelled: int
+) -> None:
+    async def play() -> None:
+        group = Group()
+        monkeypatch.setattr("rlinf.workers.agent.engine_client.WorkerGroup.from_group_name", lambda *_: group)
+        client = EngineClient("RolloutGroup")
+        joined = client.at(4, joins=True)
+        tasks = [asyncio.ensure_future(joined.generate(request(f"r{number}"))) for number in range(3)]
+        while not group.calls:
+            await asyncio.sleep(0.01)
+        assert group.calls == [(1, "complete", "r0 r1 r2")]
+        assert client._load == [0, 3, 0]
+        for task in tasks[:num_cancelled]:
+            task.cancel()
+        await asyncio.wait(tasks[:num_cancelled]) if num_cancelled else None
+        await asyncio.sleep(0.01)
+        assert group.calls[1:] == ([(1, "abort", ["r0", "r1", "r2"])] if num_cancelled == 3 else [])
+        group.ended.set()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [each.token_ids for each in done[num_cancelled:]] == [(0,), (1,), (2,)][num_cancelled:]  # type: ignore[union-attr]
+        assert client._load == [0, 0, 0]
+
+    asyncio.run(play())
+
+
+def test_an_engine_that_dies_fails_all_requests_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        dead = Group(1, is_dead=True)
+        monkeypatch.setattr("rlinf.workers.agent.engine_client.WorkerGroup.from_group_name", lambda *_: dead)
+        joined = EngineClient("RolloutGroup").at(4, joins=True)
+        done = await asyncio.gather(*(joined.generate(request(f"r{n}")) for n in range(2)), return_exceptions=True)
+        assert [type(each) for each in done] == [WorkerDiedError, WorkerDiedError]
 
     asyncio.run(play())

@@ -47,8 +47,8 @@ class Engines(ScriptedEngine):
 
     stalls = False
 
-    def at(self, group_id: int) -> Engines:
-        assert group_id == 7
+    def at(self, group_id: int, *, joins: bool) -> Engines:
+        assert (group_id, joins) == (7, False)
         return self
 
     async def generate(self, request: GenerationRequest) -> Any:
@@ -141,7 +141,8 @@ def test_an_episode_that_failed_is_played_anew(monkeypatch: pytest.MonkeyPatch, 
 
 def test_an_episode_that_fails_again_fails_the_run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     worker = failing(monkeypatch, folder, 9, ValueError("mine"))
-    with pytest.raises(AgentError, match=r"workflow=failing: episode \d of group 7 .*failed 2 times: ValueError: mine"):
+    message = r"workflow=failing: episode \d of group train-7 .*failed 2 times: ValueError: mine"
+    with pytest.raises(AgentError, match=message):
         generate(worker)
 
 

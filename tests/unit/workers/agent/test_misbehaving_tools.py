@@ -32,8 +32,8 @@ CALLS = [
 class CallingEngine(ScriptedEngine):
     """Has every episode call a tool of its own, and then say something."""
 
-    def at(self, group_id: int) -> CallingEngine:
-        del group_id
+    def at(self, group_id: int, *, joins: bool) -> CallingEngine:
+        assert (group_id, joins) == (7, False)
         return self
 
     async def generate(self, request: GenerationRequest) -> Completion:
