@@ -196,7 +196,8 @@ AGENTS: list[Pitfall] = [
         (
             "agents: tokens of tools are trained on",
             "agents: tokens that were not sampled have a version",
-            "agents_pitfalls: fillers of tokens that were not sampled are read",
+            "algorithms_losses: what is not finite outside the mask spoils a sum",
+            "algorithms_losses: entries outside the mask are not cleared",
         ),
     ),
     Pitfall(

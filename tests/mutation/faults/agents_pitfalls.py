@@ -33,7 +33,7 @@ FAULTS: list[Fault] = [
         "max(common, key=lambda node: (common[node], -node.end, -node.number), default=None)",
         "next(iter(common), None)",
         "every prompt branches off the first turn",
-        _RANDOM,
+        "tests/unit/agents/test_recorder.py",
     ),
     _fault(
         "models/language/packed_attention.py",
@@ -98,14 +98,6 @@ FAULTS: list[Fault] = [
         "a list in place of a call ends the episode",
         f"{_TOOLS}::test_a_thousand_random_replies_end_no_episode_early",
         _CHAT,
-    ),
-    _fault(
-        "algorithms/losses/inputs.py",
-        "return torch.where(self.loss_mask, difference, torch.zeros_like(difference))",
-        "return difference * self.loss_mask",
-        "fillers of tokens that were not sampled are read",
-        "tests/unit/workers/actor/test_branch_gradients.py::"
-        "test_what_is_said_of_tokens_that_were_not_sampled_is_not_read",
     ),
     _fault(
         "agents/tools/toolbox.py",
