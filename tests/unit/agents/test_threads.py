@@ -138,6 +138,6 @@ def test_a_coroutine_that_wants_to_end_the_process_ends_its_call() -> None:
         function = UserFunction(leave)
         for code in (3, 4):
             with pytest.raises(RuntimeError, match=f"SystemExit: {code}"):
-                await function(code)
+                await asyncio.wait_for(function(code), 20)
 
     asyncio.run(call())
