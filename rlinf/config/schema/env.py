@@ -192,18 +192,19 @@ class GymnasiumEnvConfig(EnvConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class D4RLEnvConfig(EnvConfig):
-    """``env_type: d4rl``: the environments of D4RL's recordings of locomotion, with normalised scores."""
+    """``env_type: d4rl``: the environments of D4RL's recordings, with normalised scores."""
 
     readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.d4rl_env:check_task"
 
     task_name: str
-    """Task of D4RL, ``hopper-medium-v2`` say: halfcheetah, hopper or walker2d, which Gymnasium has in MuJoCo."""
+    """Task of D4RL, ``hopper-medium-v2`` say: of halfcheetah, hopper or walker2d, which Gymnasium has in MuJoCo, or of
+    pen, which Gymnasium-Robotics has."""
     max_episode_steps: PositiveInt = 1000
-    """Environment steps after which an episode is truncated; D4RL's scores are those of 1000."""
+    """Environment steps after which an episode is truncated; D4RL's scores are those of 1000, and of 100 for pen."""
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the simulator."""
-        return ("mujoco",)
+        """Return the simulator, and what has the hand."""
+        return ("mujoco", *(("gymnasium_robotics",) if self.task_name.startswith("pen-") else ()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,13 @@
-"""``env_type: d4rl``: the environments of D4RL's recordings of locomotion, with normalised scores."""
+"""``env_type: d4rl``: the environments of D4RL's recordings, with normalised scores."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from rlinf.config.schema.env import D4RLEnvConfig
-from rlinf.envs.simulators.d4rl_tasks import environment_id, reference_returns
-from rlinf.envs.simulators.gymnasium_single import make_gymnasium_env
+from rlinf.envs.simulators.d4rl_pen import PenSingleEnv
+from rlinf.envs.simulators.d4rl_tasks import environment_id, environment_module, reference_returns
+from rlinf.envs.simulators.gymnasium_single import GymnasiumSingleEnv, check_registered, make_gymnasium_env
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 
 
@@ -31,10 +32,15 @@ class D4RLEnv(SingleEnvVectorEnv):
             num_envs=num_envs,
             first_env=first_env,
             factory=make_gymnasium_env,
-            kwargs={"init_params": init_params, "import_module": None, "success_key": "success"},
+            kwargs={
+                "init_params": init_params,
+                "import_module": environment_module(cfg.task_name),
+                "success_key": "success",
+                "kind": PenSingleEnv if cfg.task_name.startswith("pen-") else GymnasiumSingleEnv,
+            },
         )
 
 
 def check_task(cfg: D4RLEnvConfig) -> None:
-    """See ``environment_id``."""
-    environment_id(cfg.task_name)
+    """See ``environment_id`` and ``check_registered``."""
+    check_registered({"id": environment_id(cfg.task_name)}, environment_module(cfg.task_name))

@@ -23,8 +23,17 @@ REFERENCE_RETURNS: dict[str, tuple[float, float]] = {
 }
 """Returns of a random and of an expert policy, by the first word of a task's name."""
 
-ENVIRONMENTS = {"halfcheetah": "HalfCheetah-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4"}
-"""Gymnasium's ids of the environments with the dynamics and observations that the recordings have."""
+ENVIRONMENTS = {
+    "halfcheetah": "HalfCheetah-v4",
+    "hopper": "Hopper-v4",
+    "pen": "AdroitHandPen-v1",
+    "walker2d": "Walker2d-v4",
+}
+"""Gymnasium's ids of the environments with the dynamics and observations that the recordings have. The ant of its mazes
+is another one: its motors are five times as strong (150 for 30) and its steps half as long (0.05 s for 0.1 s)."""
+
+MODULES = {"pen": "gymnasium_robotics"}
+"""Packages that register environments of their own."""
 
 _NAME = re.compile(r"(?P<family>[a-z0-9]+)-[a-z-]+-v[0-2]")
 
@@ -56,7 +65,12 @@ def environment_id(task_name: str) -> str:
     if family not in ENVIRONMENTS:
         raise ConfigError(
             f"env.*.task_name: received '{task_name}'; allowed: tasks of {', '.join(sorted(ENVIRONMENTS))}, whose "
-            "environments Gymnasium has as they were recorded. For an environment of your own set "
+            "environments Gymnasium and Gymnasium-Robotics have as they were recorded. For one of your own set "
             f"env_type=gymnasium, its id in init_params, and reference_returns=[{low:g}, {high:g}]."
         )
     return ENVIRONMENTS[family]
+
+
+def environment_module(task_name: str) -> str | None:
+    """Return the package that registers the environment of a task; None for Gymnasium itself."""
+    return MODULES.get(task_name.partition("-")[0])

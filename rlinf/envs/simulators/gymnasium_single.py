@@ -73,7 +73,12 @@ def _is_image(space: gymnasium.Space[Any]) -> bool:
 
 
 def make_gymnasium_env(
-    *, render: bool, init_params: dict[str, Any], import_module: str | None, success_key: str
+    *,
+    render: bool,
+    init_params: dict[str, Any],
+    import_module: str | None,
+    success_key: str,
+    kind: type[GymnasiumSingleEnv] = GymnasiumSingleEnv,
 ) -> GymnasiumSingleEnv:
     """Build a registered environment.
 
@@ -82,6 +87,7 @@ def make_gymnasium_env(
         init_params: Arguments of ``gymnasium.make``, among them ``id``.
         import_module: Module to import first.
         success_key: Key of the step's info that says whether the task is solved.
+        kind: What it is wrapped into.
 
     Raises:
         ConfigError: See ``check_registered``.
@@ -93,7 +99,7 @@ def make_gymnasium_env(
         params["render_mode"] = "rgb_array"
     # The checkers cost a tenth of a light environment's step; check_vector_env makes the same checks once.
     params.setdefault("disable_env_checker", True)
-    return GymnasiumSingleEnv(gymnasium.make(env_id, **params), success_key=success_key)
+    return kind(gymnasium.make(env_id, **params), success_key=success_key)
 
 
 def check_registered(init_params: Mapping[str, Any], import_module: str | None) -> None:

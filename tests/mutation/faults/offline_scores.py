@@ -58,4 +58,25 @@ FAULTS: list[Fault] = [
         _DATA,
         "the offset is scaled",
     ),
+    Fault(
+        "rlinf/envs/simulators/d4rl_pen.py",
+        "terminated or bool(obs[_HEIGHT] < _DROPPED_METERS)",
+        "terminated",
+        _ENV,
+        "episodes go on with a dropped pen",
+    ),
+    Fault(
+        "rlinf/envs/simulators/d4rl_env.py",
+        'PenSingleEnv if cfg.task_name.startswith("pen-") else GymnasiumSingleEnv',
+        "GymnasiumSingleEnv",
+        _ENV,
+        "the pen's task is Gymnasium's own",
+    ),
+    Fault(
+        "rlinf/envs/simulators/d4rl_tasks.py",
+        'MODULES.get(task_name.partition("-")[0])',
+        "MODULES.get(task_name)",
+        _TASKS,
+        "the package of the hand is not imported",
+    ),
 ]

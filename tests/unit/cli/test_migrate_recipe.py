@@ -730,3 +730,18 @@ def test_a_component_that_two_recipes_place_is_where_the_later_one_puts_it() -> 
     recipe["cluster"]["component_placement"] = {"actor,reward": "all", "rollout": "all", "actor,rollout": "0-1"}
     result = migrate_recipe(recipe)
     assert result.recipe["cluster"]["component_placement"] == {"reward": "all", "actor,rollout": "0-1"}
+
+
+@pytest.mark.parametrize(("task", "steps"), [("pen-human-v0", 100), ("hopper-medium-v2", None)])
+def test_recordings_of_d4rl_are_evaluated_where_they_were_made(task: str, steps: int | None) -> None:
+    recipe = yaml.safe_load(PPO)
+    evaluation = {"env_type": "d4rl", "task_name": task, "total_num_envs": 1, "max_steps_per_rollout_epoch": 1000}
+    recipe["runner"]["task_type"] = "offline"
+    recipe["algorithm"] = {"adv_type": None, "loss_type": "offline_iql"}
+    recipe["env"] = {"eval": evaluation}
+    result = migrate_recipe(recipe)
+    assert not [path for path, _ in result.missing if path.startswith("env")]
+    section = result.recipe["env"]["eval"]
+    assert (section["task_name"], section.get("max_episode_steps")) == (task, steps)
+    evaluation["task_name"] = "antmaze-large-play-v0"
+    assert "motors are five times as strong" in dict(migrate_recipe(recipe).missing)["env.eval.task_name"]

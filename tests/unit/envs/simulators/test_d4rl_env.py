@@ -41,7 +41,7 @@ def test_scores_are_those_of_unshaped_returns(reference: list[float] | None, low
 
 
 def test_a_family_without_an_environment_is_refused() -> None:
-    with pytest.raises(ConfigError, match="hopper, walker2d"):
+    with pytest.raises(ConfigError, match="hopper, pen, walker2d"):
         make_vector_env(config("kitchen-mixed-v0"), num_envs=1)
 
 
@@ -50,3 +50,25 @@ def test_recipes_can_name_the_score_where_there_is_one() -> None:
     assert "eval/normalized_score" in eval_metric_names(cfg)
     other: Any = validate_cfg(load_recipe("gym_pendulum_iql_mlp"))
     assert "eval/normalized_score" not in eval_metric_names(other)
+
+
+def test_a_dropped_pen_ends_the_episode_and_rewards_are_those_of_the_hand() -> None:
+    pytest.importorskip("gymnasium_robotics", reason="needs the package gymnasium_robotics")
+    cfg = config("pen-human-v0", max_episode_steps=100, auto_reset=False)
+    with make_vector_env(cfg, num_envs=2) as env:
+        assert env.observation_space["states"].shape == (45,)
+        env.reset(0)
+        for _ in range(100):
+            # The hand turns over.
+            step = env.chunk_step(torch.tensor([[[0.0, 1.0] + [-1.0] * 22]] * 2))
+            if step.final_ids is not None:
+                break
+    assert step.final_ids is not None
+    assert step.final_obs is not None
+    for index, row in enumerate(step.final_ids.tolist()):
+        assert bool(step.terminations[row, 0])
+        assert step.final_obs["states"][index, 26] < 0.075
+        episode = step.episodes[index]
+        assert 1 < episode["episode_len"] < 100
+        scale = 3076.8331018026877 - 96.262799
+        assert episode["normalized_score"] == pytest.approx(100 * (episode["return"] - 96.262799) / scale, rel=1e-5)

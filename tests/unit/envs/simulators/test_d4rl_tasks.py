@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlinf.envs.episodes import normalized_score
-from rlinf.envs.simulators.d4rl_tasks import REFERENCE_RETURNS, environment_id, reference_returns
+from rlinf.envs.simulators.d4rl_tasks import REFERENCE_RETURNS, environment_id, environment_module, reference_returns
 from rlinf.errors import ConfigError
 
 
@@ -32,6 +32,9 @@ def test_references_are_ordered() -> None:
 
 def test_locomotion_has_environments_and_other_families_say_what_to_write() -> None:
     assert environment_id("walker2d-full-replay-v2") == "Walker2d-v4"
+    assert environment_module("walker2d-full-replay-v2") is None
+    assert environment_id("pen-human-v0") == "AdroitHandPen-v1"
+    assert environment_module("pen-human-v0") == "gymnasium_robotics"
     with pytest.raises(ConfigError, match=r"reference_returns=\[0, 1\]"):
         environment_id("antmaze-umaze-v2")
 
