@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from batch_env import BatchEnv, make_config, make_single
 
 from rlinf.data.messages.embodied import ChunkStep
@@ -145,6 +146,71 @@ class NeverDone(Answers):
         )
 
 
+class WholeNumbers(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        return replace(step, rewards=step.rewards.double())
+
+
+class OneColumnMore(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        return replace(step, executed=torch.cat([step.executed, step.executed[:, :1]], dim=1))
+
+
+class SkipsAnAction(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        executed = step.executed.clone()
+        executed[:, 0] = False
+        return replace(step, executed=executed)
+
+
+class EndsBehindDone(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        return replace(step, terminations=step.terminations | ~step.executed)
+
+
+class StopsWithoutDone(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        executed = step.executed.clone()
+        executed[:, -1] = False
+        rewards = torch.where(executed, step.rewards, 0.0)
+        nothing = executed & False
+        return replace(step, executed=executed, rewards=rewards, terminations=nothing, truncations=nothing)
+
+
+class EndsTwice(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        return replace(step, episodes=(*step.episodes, *step.episodes))
+
+
+class ForgetsFinalObs(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        return replace(step, final_obs=None)
+
+
+class LosesAMetric(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        return replace(step, episodes=tuple({"return": metrics["return"]} for metrics in step.episodes))
+
+
+class CountsOneStepMore(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        longer = [{**metrics, "episode_len": metrics["episode_len"] + 1} for metrics in step.episodes]
+        return replace(step, episodes=tuple(longer))
+
+
+class SucceedsAtTheEndOnly(Answers):
+    def change(self, step: ChunkStep) -> ChunkStep:
+        only = {"success_once": 0.0, "success_at_end": 1.0}
+        return replace(step, episodes=tuple({**metrics, **only} for metrics in step.episodes))
+
+
+class Terminates(Answers):
+    """Says of each truncation that it was a termination."""
+
+    def change(self, step: ChunkStep) -> ChunkStep:
+        return replace(step, terminations=step.truncations, truncations=step.truncations & False)
+
+
 class ForgetsFinal(Answers):
     def change(self, step: ChunkStep) -> ChunkStep:
         return replace(step, final_ids=None, final_obs=None, episodes=())
@@ -183,6 +249,16 @@ class ShowsTerminalState(Answers):
         (TerminatesAndTruncates, "done-exclusive"),
         (NeverDone, "episode-end"),
         (ForgetsFinal, "final-rows"),
+        (WholeNumbers, "step-shapes"),
+        (OneColumnMore, "step-shapes"),
+        (SkipsAnAction, "executed-prefix"),
+        (EndsBehindDone, "done-executed"),
+        (StopsWithoutDone, "chunk-executed"),
+        (EndsTwice, "final-rows"),
+        (ForgetsFinalObs, "final-rows"),
+        (LosesAMetric, "episode-metrics"),
+        (CountsOneStepMore, "episode-metrics"),
+        (SucceedsAtTheEndOnly, "episode-metrics"),
         (WrongMetrics, "episode-metrics"),
         (ShowsTerminalState, "auto-reset"),
     ],
@@ -193,6 +269,13 @@ def test_a_broken_rule_is_named(broken: type[BatchEnv], rule: str) -> None:
         check_vector_env(env, max_chunks=20)
     assert info.value.rule == rule
     assert str(info.value).startswith(f"[{rule}]")
+
+
+def test_a_termination_where_none_counts_is_named() -> None:
+    cfg = make_config(ignore_terminations=True)
+    with Terminates(cfg, num_envs=2) as env, pytest.raises(ConformanceError) as info:
+        check_vector_env(env, max_chunks=20)
+    assert info.value.rule == "ignore-terminations"
 
 
 def test_acting_while_at_rest_is_named() -> None:
