@@ -61,6 +61,7 @@ MEANINGS = {
         "tool/<name>_seconds": "mean time that they took",
         "prompts_asked": "prompts whose answers were looked at (dynamic sampling)",
         "prompts_withdrawn": "prompts that were taken back and are asked again later (dynamic sampling)",
+        "carried_groups": "groups that are trained on later, though they were begun earlier (`algorithm.carry_over`)",
         "filtered_groups": "share of groups that taught nothing (dynamic sampling)",
         "missing_groups": "groups that could not be replaced (dynamic sampling)",
         "correction_weight": "mean weight of `importance_correction`",

@@ -287,15 +287,17 @@ def _paths_of(key: str, near: str, recipe: Mapping[str, Any] | None) -> list[str
         key: The key.
         near: Dotted path of the section in which it was found.
         recipe: The recipe; None is any. Items of lists and entries of mappings, whose paths cannot be written as they
-            are, are named only where there is nothing else.
+            are, come last in their section.
     """
     top = near.split(".")[0]
     known = known_paths() if recipe is None else _paths_of_recipe(recipe)
     found = [path for path in known if path.rsplit(".", 1)[-1] == key]
-    paths = [path for path in found if not set("[<") & set(path)] or found
-    return sorted(
-        paths, key=lambda path: (path.split(".")[0] != top, path.count("."), ".eval." in path, len(path), path)
-    )
+
+    def order(path: str) -> tuple[object, ...]:
+        is_item = bool(set("[<") & set(path))
+        return path.split(".")[0] != top, is_item, path.count("."), ".eval." in path, len(path), path
+
+    return sorted(found, key=order)
 
 
 def known_paths() -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -99,6 +100,10 @@ class LanguageRunner(StepRunner, Generic[T]):
         """Return the number of samples taken from the sampler that no finished step has trained on."""
         return 0
 
+    def carried(self) -> list[int]:
+        """Return the numbers of those samples among them that a later one was trained on before."""
+        return []
+
     def reset_batch(self) -> None:
         """Forget the step's samples: the sampler has been moved."""
 
@@ -185,12 +190,15 @@ class LanguageRunner(StepRunner, Generic[T]):
             self.groups["actor"].save_hf(str(Path(folder) / HF_FOLDER)).wait()
         path = Path(folder) / "data" / self.position_file
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps({"position": self.sampler.position - self.num_unconsumed()}))
+        again = self.carried()
+        position = self.sampler.position - self.num_unconsumed() + len(again)
+        write_atomic(path, json.dumps({"position": position, "again": again} if again else {"position": position}))
 
     def load_checkpoint(self, folder: str) -> None:
         """See ``StepRunner``."""
         super().load_checkpoint(folder)
-        self._go_to(json.loads((Path(folder) / "data" / self.position_file).read_text())["position"])
+        saved = json.loads((Path(folder) / "data" / self.position_file).read_text())
+        self._go_to(saved["position"], saved.get("again", ()))
 
     def start_over(self) -> None:
         """See ``StepRunner``."""
@@ -206,9 +214,9 @@ class LanguageRunner(StepRunner, Generic[T]):
                 self.reset_batch()
         return super().recover(death)
 
-    def _go_to(self, position: int) -> None:
-        """Sample from a position on, and forget what has been sampled."""
-        self.sampler.position = position
+    def _go_to(self, position: int, again: Iterable[int] = ()) -> None:
+        """Sample from a position on, some earlier prompts before, and forget what has been sampled."""
+        self.sampler.position, self.sampler.again = position, deque(again)
         self.reset_batch()
         if self.pool is not None:
             self.pool.clear()

@@ -137,6 +137,13 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         """See ``LanguageRunner``: what has been submitted ahead, too."""
         return self.pool.num_unconsumed()
 
+    def carried(self) -> list[int]:
+        """See ``LanguageRunner``: with ``algorithm.carry_over``."""
+        numbers, position = sorted(self.pool.unconsumed()), self.sampler.position
+        while numbers and numbers[-1] == position - 1:
+            position = numbers.pop()
+        return numbers
+
     def reset_batch(self) -> None:
         """See ``LanguageRunner``."""
         self.batch_step = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -103,7 +103,11 @@ class RolloutPool:
 
     def num_unconsumed(self, split: str = "train") -> int:
         """Return the number of requests that have been submitted and not been discarded."""
-        return len(self._splits[split].requests) if split in self._splits else 0
+        return len(self.unconsumed(split))
+
+    def unconsumed(self, split: str = "train") -> list[int]:
+        """Return the numbers of these requests, oldest first."""
+        return list(self._splits[split].requests) if split in self._splits else []
 
     def pop(self, count: int, split: str = "train") -> list[RewardedGroup]:
         """Wait for the responses to the oldest requests, and remove them: all or, if something fails, none.
@@ -138,6 +142,36 @@ class RolloutPool:
 
         self._work(is_over)
         return [held.responses[group] for group in oldest]
+
+    def peek_done(
+        self, count: int, *, among: int, required: Set[int] = frozenset(), split: str = "train"
+    ) -> list[RewardedGroup]:
+        """Wait until enough of the oldest requests are done, and return their responses; they become the oldest ones.
+
+        Args:
+            count: Number of requests that are taken.
+            among: Number of the oldest requests that they are taken from.
+            required: Numbers of requests among these that are taken in any case.
+            split: Of the requests.
+
+        Returns:
+            The responses to each, in the order of submission.
+
+        Raises:
+            WorkerError: An engine, a reward or an inference rank failed.
+        """
+        held = self._splits[split]
+        oldest = list(itertools.islice(held.requests, among))
+        optional = [group for group in oldest if group not in required]
+
+        def done() -> list[int]:
+            return [group for group in optional if group in held.responses][: count - len(required)]
+
+        self._work(lambda: required <= held.responses.keys() and len(done()) == count - len(required))
+        taken = required | set(done())
+        order = sorted(held.requests, key=lambda group: group not in taken)  # stable
+        held.requests = {group: held.requests[group] for group in order}
+        return [held.responses[group] for group in order[:count]]
 
     def discard(self, count: int, split: str = "train") -> None:
         """Remove the oldest requests, which are finished, with the tokens of their responses."""

@@ -47,6 +47,10 @@ class BatchFiller:
     does not depend on time, and long responses are not left out more often than others. Requests that a step turns out
     not to need are cancelled: a later step submits their prompts again, with later weights.
 
+    With ``algorithm.carry_over`` a step trains on the groups that are done first, instead of waiting for the slowest:
+    some more are submitted than it needs, and it leaves as many of the oldest ones to the next steps. One that would
+    exceed the bound on staleness is waited for.
+
     A step that replaces groups consumes more prompts than one that does not, so those submitted ahead are trained on no
     later than without: the bound on staleness holds.
 
@@ -64,6 +68,9 @@ class BatchFiller:
         self._replaces = algorithm.replaces_groups
         self._limit = cfg.max_prompts_per_step
         self._ahead = algorithm.staleness_threshold or 0
+        self._num_carried = int(algorithm.carry_over * self._size)
+        # With how many steps left each group was begun.
+        self._begun: dict[int, int] = {}
         self._params = SamplingParams.of(algorithm.sampling_params, n=algorithm.group_size)
         self._advantage = algorithm.advantage
 
@@ -78,6 +85,8 @@ class BatchFiller:
         Raises:
             WorkerError: An engine or a reward failed.
         """
+        if self._num_carried:
+            return self._fill_with_done(steps_left)
         ahead = min(self._ahead, steps_left - 1) * self._size
         informative: list[bool] = []
         examined = self._size
@@ -107,6 +116,22 @@ class BatchFiller:
             num_tokens=sum(sum(group.num_tokens) for group in groups),
             metrics=metrics,
         )
+
+    def _fill_with_done(self, steps_left: int) -> StepBatch:
+        """Take the groups that are done first; of the oldest ``carry_over`` may be left for later."""
+        # A group that is carried waits for a step more than the others: one less is submitted ahead.
+        ahead = (self._ahead - 1) * self._size + self._num_carried
+        before = set(self._pool.unconsumed())
+        self._submit(self._size, min(ahead, (steps_left - 1) * self._size))
+        numbers = self._pool.unconsumed()
+        self._begun = {number: self._begun[number] if number in before else steps_left for number in numbers}
+        oldest = numbers[: self._size + self._num_carried]
+        due = {number for number in oldest if self._begun[number] - steps_left >= self._ahead}
+        groups = self._pool.peek_done(self._size, among=len(oldest), required=due)
+        newest = max(numbers.index(group.group_id) for group in groups)
+        metrics = response_metrics(groups) | {"rollout/carried_groups": float(newest + 1 - self._size)}
+        num_tokens = sum(sum(group.num_tokens) for group in groups)
+        return StepBatch(groups, num_prompts=self._size, num_tokens=num_tokens, metrics=metrics)
 
     def _submit(self, examined: int, ahead: int) -> None:
         """Submit what this step examines, in whole generation batches, and what later steps train on."""

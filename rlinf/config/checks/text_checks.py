@@ -185,6 +185,29 @@ def check_dynamic_sampling(check: Check[ReasoningConfig]) -> None:
         )
 
 
+def check_carry_over(check: Check[ReasoningConfig]) -> None:
+    """Groups may come later where later is allowed, and where no step looks at further ones."""
+    algorithm, size = check.cfg.algorithm, check.cfg.data.rollout_batch_size
+    share, path = algorithm.carry_over, "algorithm.carry_over"
+    if not share:
+        return
+    if not algorithm.staleness_threshold:
+        check.problem(
+            path,
+            f"received {share}; groups that are trained on later were begun with older weights, and "
+            "algorithm.staleness_threshold allows none. Set that to 1, say.",
+        )
+    if algorithm.replaces_groups:
+        check.problem(path, "not possible with algorithm.max_num_gen_batches above 1. Remove one of them.")
+    if isinstance(check.cfg.agent, SessionsConfig):
+        check.problem(path, "not used by agent.workflow=sessions, whose sessions are taken as they end. Remove it.")
+    if int(share * size) == 0:
+        check.problem(
+            path,
+            f"received {share}; of data.rollout_batch_size {size} groups that is none. Set it to {1 / size:g}, say.",
+        )
+
+
 def check_unused(check: Check[LanguageConfig]) -> None:
     """Keys that have no effect on language models, or not on this one."""
     cfg = check.cfg
@@ -226,4 +249,12 @@ def check_rewards(check: Check[ReasoningConfig]) -> None:
 
 
 SHARED_RULES = (check_data, check_evaluation, check_sampling, check_passes, check_unused, check_profiling)
-RULES = (check_batches, check_algorithm, check_teacher, check_dynamic_sampling, check_offload, check_rewards)
+RULES = (
+    check_batches,
+    check_algorithm,
+    check_teacher,
+    check_dynamic_sampling,
+    check_carry_over,
+    check_offload,
+    check_rewards,
+)

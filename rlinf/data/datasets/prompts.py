@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -107,12 +108,17 @@ def read_prompts(
 class PromptSampler(Generic[T]):
     """Samples prompts, or other rows, without end: every epoch holds each of them once, in an order of its own.
 
-    The order follows from seed and epoch alone, so a position is all that a checkpoint has to hold.
+    The order follows from seed and epoch alone, so a position is all that a checkpoint has to hold, and the numbers of
+    earlier prompts that are to come once more.
 
     Args:
         prompts: What is sampled from.
         shuffle: Whether epochs differ in their order.
         seed: Names the orders.
+
+    Attributes:
+        position: Number of the next prompt.
+        again: Numbers of earlier prompts that come before it.
     """
 
     def __init__(self, prompts: Sequence[T], *, shuffle: bool, seed: int) -> None:
@@ -122,14 +128,15 @@ class PromptSampler(Generic[T]):
         self._epoch = -1
         self._order: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, dtype=np.int64)
         self.position = 0
+        self.again: deque[int] = deque()
 
     def sample(self) -> tuple[int, T]:
         """Return the next prompt and its number within the run, from 0."""
-        number = self.position
+        number = self.again.popleft() if self.again else self.position
         epoch, offset = divmod(number, len(self._prompts))
         if epoch != self._epoch:
             self._order, self._epoch = self._order_of(epoch), epoch
-        self.position += 1
+        self.position = max(self.position, number + 1)
         return number, self._prompts[int(self._order[offset])]
 
     def _order_of(self, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:

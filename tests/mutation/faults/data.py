@@ -238,8 +238,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "datasets/prompts.py",
-        "        self.position += 1\n",
-        "        self.position += 1 if offset < len(self._prompts) - 1 else 2\n",
+        "max(self.position, number + 1)",
+        "max(self.position, number + (1 if offset < len(self._prompts) - 1 else 2))",
         "an epoch skips a prompt",
     ),
     _fault(
