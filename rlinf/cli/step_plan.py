@@ -14,6 +14,7 @@ from rlinf.config.schema.root import (
     ReasoningConfig,
     RLinfConfig,
     SftConfig,
+    ValueConfig,
 )
 
 Row = tuple[str, str]
@@ -152,6 +153,31 @@ def sft_rows(cfg: SftConfig, world: WorldSizes) -> list[Row]:
         *memory_rows(cfg, world),
         ("whole run", length),
         *_evaluation(cfg, f"{how}, {_val_sets(cfg)}"),
+    ]
+
+
+def value_rows(cfg: ValueConfig, world: WorldSizes) -> list[Row]:
+    """Return what is counted in a recipe that judges frames and how much of it there is.
+
+    Args:
+        cfg: The recipe.
+        world: Sizes of the worker groups.
+    """
+    data, actor, steps = cfg.data, cfg.actor, cfg.algorithm.update_epoch
+    labels = f"meta/advantages_{data.advantage_tag}.parquet of each data set, at the end"
+    held_out = ", ".join(source.path for source in data.val)
+    batches = _embodied_micro_batches(actor.global_batch_size, actor.micro_batch_size, world.actor)
+    return [
+        ("data", ", ".join(f"{source.path} ({source.type})" for source in data.sources)),
+        (
+            "samples per step",
+            f"{steps * actor.global_batch_size} = global_batch_size {actor.global_batch_size} x update_epoch {steps}",
+        ),
+        ("optimizer steps per step", str(steps)),
+        ("micro-batches per optimizer step", batches),
+        ("whole run", _length(cfg, steps)),
+        *_evaluation(cfg, f"on {held_out}" if held_out else None),
+        *([] if data.advantage_tag is None else [("labels", labels)]),
     ]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rlinf.config.schema.env import D4RLEnvConfig, EnvConfig
-from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig, RLinfConfig, SftConfig
+from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig, RLinfConfig, SftConfig, ValueConfig
+from rlinf.config.schema.value import SuccessLossConfig
 
 EPISODE_METRICS = ("success_once", "success_at_end", "return", "reward", "episode_len")
 """What every environment reports of an episode that has ended; under ``env/`` in training, ``eval/`` in evaluations."""
@@ -13,6 +14,12 @@ RESPONSE_METRICS = ("accuracy", "reward", "response_length")
 """What an evaluation reports of responses to prompts; with several to a prompt also ``avg@n`` and ``pass@k``."""
 EXAMPLE_METRICS = ("loss", "token_accuracy")
 """What an evaluation reports of given responses."""
+
+
+VALUE_METRICS = ("loss", "error", "rank_correlation")
+"""What an evaluation reports of a model that judges frames."""
+CLASSIFIER_METRICS = ("loss", "error", "accuracy", "precision", "recall")
+"""What it reports of a classifier of success."""
 
 
 def eval_metric_names(cfg: RLinfConfig) -> list[str]:
@@ -26,6 +33,9 @@ def eval_metric_names(cfg: RLinfConfig) -> list[str]:
     if isinstance(cfg, EmbodiedConfig):
         scored = cfg.env.eval is not None and has_score(cfg.env.eval)
         return [f"eval/{name}" for name in (*EPISODE_METRICS, *([SCORE_METRIC] if scored else []))]
+    if isinstance(cfg, ValueConfig):
+        is_classifier = isinstance(cfg.algorithm.loss, SuccessLossConfig)
+        return [f"eval/{name}" for name in (CLASSIFIER_METRICS if is_classifier else VALUE_METRICS)]
     if not isinstance(cfg, LanguageConfig):
         return []
     names = list(EXAMPLE_METRICS) if isinstance(cfg, SftConfig) else []

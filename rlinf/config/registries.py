@@ -7,7 +7,7 @@ A name is registered once, with its import path and the dataclass of its keys, a
 
 from __future__ import annotations
 
-from rlinf.config.schema import vla  # noqa: F401 - registers its models
+from rlinf.config.schema import value, vla  # noqa: F401 - register their models and losses
 from rlinf.config.schema.agent import tools, workflows
 from rlinf.config.schema.algorithm import advantages, losses
 from rlinf.config.schema.data import data_formats

@@ -43,6 +43,7 @@ from rlinf.config.schema.model import CausalLMConfig, ModelConfig
 from rlinf.config.schema.reward import EmbodiedRewardConfig, TextRewardConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.runner import RunnerConfig
+from rlinf.config.schema.value import FrameModelConfig, ValueAlgorithmConfig
 from rlinf.registry import ConfigTable, closest, did_you_mean
 from rlinf.utils.plugins import MODULE_VARIABLE
 
@@ -63,6 +64,7 @@ _KINDS: dict[type[ConfigSection], tuple[str, ConfigTable]] = {
     IntervenerConfig: ("intervener_type", interveners.configs),
     ModelConfig: ("model_type", models.configs),
     CausalLMConfig: ("model_type", models.configs),
+    FrameModelConfig: ("model_type", models.configs),
     EmbodiedRewardConfig: ("reward_type", rewards.configs),
     TextRewardConfig: ("reward_type", rewards.configs),
     ToolConfig: ("tool_type", tools.configs),
@@ -73,7 +75,7 @@ _KINDS: dict[type[ConfigSection], tuple[str, ConfigTable]] = {
 def section_parsers() -> dict[type, SectionParser]:
     """Return the parsers of all sections that are not simply their dataclass."""
     parsers: dict[type, SectionParser] = {cls: _discriminated(cls, *kind) for cls, kind in _KINDS.items()}
-    for cls in (EmbodiedAlgorithmConfig, SftAlgorithmConfig, TextAlgorithmConfig):
+    for cls in (EmbodiedAlgorithmConfig, SftAlgorithmConfig, TextAlgorithmConfig, ValueAlgorithmConfig):
         parsers[cls] = functools.partial(_parse_algorithm, cls)
     return parsers
 

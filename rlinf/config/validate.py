@@ -28,13 +28,14 @@ from rlinf.config.checks import (
     sft_checks,
     simulator_checks,
     text_checks,
+    value_checks,
     vla_checks,
 )
 from rlinf.config.checks.placement_checks import check_placement, check_ratios, check_replicas
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.root import CollectConfig, EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
+from rlinf.config.schema.root import CollectConfig, EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig, ValueConfig
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 
 Rule: TypeAlias = Callable[[Check[Any]], None]
@@ -56,6 +57,7 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *hardware_checks.RULES,
         *simulator_checks.RULES,
         *vla_checks.RULES,
+        *value_checks.POLICY_RULES,
         *language_checks.RULES,
         check_replicas,
         *metric_checks.RULES,
@@ -86,6 +88,14 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *metric_checks.RULES,
         *megatron_checks.SHARED_RULES,
         *megatron_checks.RULES,
+    ),
+    ValueConfig: (
+        runner_checks.check_intervals,
+        runner_checks.check_names,
+        *value_checks.RULES,
+        check_replicas,
+        *metric_checks.RULES,
+        *megatron_checks.SHARED_RULES,
     ),
 }
 """How the sections of a recipe must fit together, by its class; the rules of a base hold for its subclasses too."""

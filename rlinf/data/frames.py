@@ -17,6 +17,7 @@ import torch
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.data.augmentation import augment
 from rlinf.data.datasets.lerobot.dataset import LeRobotDataset
+from rlinf.data.datasets.lerobot.labels import read_advantages
 from rlinf.data.messages.embodied import Observation
 from rlinf.errors import DatasetError
 from rlinf.utils.seeding import derive_seed
@@ -34,11 +35,13 @@ class FrameBatch:
         obs: Observations of ``n`` frames.
         actions: float32 [n, H, A]; those of the frame and after it. Behind the episode's end the last one goes on.
         is_action: bool [n, H]; false behind the episode's end.
+        is_positive: bool [n]; labels of the frames. None without ``data.advantage_tag``.
     """
 
     obs: Observation
     actions: torch.Tensor
     is_action: torch.Tensor
+    is_positive: torch.Tensor | None = None
 
 
 class FrameStream:
@@ -51,7 +54,7 @@ class FrameStream:
         seed: Of the run.
 
     Raises:
-        DatasetError: A data set is missing or damaged, lacks a camera, or has other actions than the first.
+        DatasetError: A data set is missing or damaged, lacks a camera or labels, or has other actions than the first.
         MissingPackageError: pyarrow is not installed.
     """
 
@@ -65,6 +68,8 @@ class FrameStream:
         self._ends = [self._episode_ends(dataset) for dataset in self.datasets]
         for dataset in self.datasets:
             self._check(dataset)
+        tag = cfg.advantage_tag
+        self._labels = None if tag is None else [read_advantages(dataset, tag)[0] for dataset in self.datasets]
 
     @property
     def num_frames(self) -> int:
@@ -118,13 +123,19 @@ class FrameStream:
             for key in images
         }
         remaining = torch.from_numpy(ends - frames).unsqueeze(1)
-        return FrameBatch(obs, torch.stack(actions), torch.arange(self.horizon) < remaining)
+        is_action = torch.arange(self.horizon) < remaining
+        return FrameBatch(obs, torch.stack(actions), is_action, self._labels_of(sources, frames))
 
     def num_actions(self, number: int, size: int) -> int:
         """Return how many actions of a batch are before the ends of their episodes."""
         sources, frames = self.sample(number, size)
         ends = np.array([self._ends[source][frame] for source, frame in zip(sources, frames, strict=True)])
         return int(np.minimum(ends - frames, self.horizon).sum())
+
+    def _labels_of(self, sources: IntArray, frames: IntArray) -> torch.Tensor | None:
+        if self._labels is None:
+            return None
+        return torch.tensor([bool(self._labels[s][f]) for s, f in zip(sources, frames, strict=True)])
 
     def _seed(self, number: int, key: str) -> int:
         return derive_seed(self.seed, "augmentation", number, key)

@@ -63,14 +63,14 @@ def get_policy(cfg: ModelConfig, *, num_values: int = 1, on_meta: bool = False) 
         on_meta: See ``get_model``.
 
     Raises:
-        ConfigError: It is a language model.
+        ConfigError: It is a language model, or judges frames.
     """
     from rlinf.models.base_policy import BasePolicy
 
     model = get_model(cfg, num_values=num_values, on_meta=on_meta)
     if not isinstance(model, BasePolicy):
         raise ConfigError(
-            f"actor.model.model_type: received {cfg.model_type}, which writes text; environments need a policy that "
+            f"actor.model.model_type: received {cfg.model_type}, which does not act; environments need a policy that "
             "acts. Choose mlp_policy, for example."
         )
     return model

@@ -128,8 +128,8 @@ class ReasoningRunner(LanguageRunner[Prompt]):
     def _num_rollout_devices(self) -> int:
         return self.rollout.world_size * self.cfg.rollout.num_devices
 
-    def end_services(self) -> None:
-        """See ``StepRunner``."""
+    def finish(self) -> None:
+        """See ``StepRunner``: clients of the run are answered."""
         if self.cfg.agent is not None:
             self.groups.get("agent", self.groups["reward"]).end_service().wait()
 

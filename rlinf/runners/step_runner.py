@@ -95,7 +95,7 @@ class StepRunner(abc.ABC):
                         if self.checkpoints.pending is not None:
                             self.logger.phase("checkpoint")
                             self.checkpoints.publish(wait=True)
-                        self.end_services()
+                        self.finish()
                         return self.metrics
                     self.metrics = self.make_step()
 
@@ -217,8 +217,8 @@ class StepRunner(abc.ABC):
         is_last = self.limits.only_eval or self.step >= self.limits.total_steps
         return is_last or self.logger.goal_reached(self.metrics) or self.is_stopping()
 
-    def end_services(self) -> None:  # noqa: B027 - optional
-        """Let clients of the run be answered, before the groups that answer them end."""
+    def finish(self) -> None:  # noqa: B027 - optional
+        """Do what is left once the last step is saved, and before the groups end."""
 
     def is_stopping(self) -> bool:
         """Return whether a callback has requested the end of the run, and it can end at this step."""

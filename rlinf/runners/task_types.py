@@ -59,6 +59,13 @@ REASONING = TaskType(
     plan="rlinf.cli.step_plan:reasoning_rows",
     script="examples/reasoning/run_main_grpo_math.sh or examples/reasoning/main_grpo.py",
 )
+VALUE = TaskType(
+    data="rlinf.runners.value_runner:read_nothing",
+    workers="rlinf.runners.value_runner:start_workers",
+    runner="rlinf.runners.value_runner:ValueRunner",
+    plan="rlinf.cli.step_plan:value_rows",
+    script="examples/embodiment/run_embodiment.sh or examples/embodiment/train_offline.py",
+)
 SFT = TaskType(
     data="rlinf.runners.sft_runner:read_example_sets",
     workers="rlinf.runners.language_runner:start_workers",

@@ -9,7 +9,9 @@ from rlinf.config.schema.algorithm import (
     RegularizedLossConfig,
     RLTLossConfig,
     SACLossConfig,
+    SupervisedLossConfig,
 )
+from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.intervention import InterventionConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.vla import FlowVLAConfig, OpenVLAConfig, OpenVLAOFTConfig, VLAConfig
@@ -116,6 +118,46 @@ def check_flow_vla(check: Check[EmbodiedConfig]) -> None:
         )
 
 
+def check_guidance(check: Check[EmbodiedConfig]) -> None:
+    """What is requested has been learned, and guidance that compares leaves no log-probabilities or values."""
+    cfg = check.cfg
+    model, data, path = cfg.actor.model, cfg.data, "actor.model.guidance"
+    has_labels = isinstance(data, LeRobotDataConfig) and data.advantage_tag is not None
+    if has_labels and not (isinstance(model, FlowVLAConfig) and isinstance(cfg.algorithm.loss, SupervisedLossConfig)):
+        check.problem(
+            "data.advantage_tag",
+            "is not used: labels are learned by loss_type=embodied_sft and a model with actor.model.guidance (openpi, "
+            "smolvla, gr00t). Remove it, or choose these.",
+        )
+    if not isinstance(model, FlowVLAConfig):
+        return
+    guidance = model.guidance
+    if not has_labels and data is not None and cfg.algorithm.loss.learns_offline:
+        check.unused(guidance, ("unconditional_prob", "positive_only_conditional"), path, "without data.advantage_tag")
+    if guidance.type == "negative" and guidance.positive_only_conditional:
+        check.problem(
+            f"{path}.type",
+            f"received negative; with {path}.positive_only_conditional the model has never seen that word. Set it to "
+            "positive, or that to false.",
+        )
+    if guidance.type == "none":
+        check.unused(guidance, ("scale",), path, f"with {path}.type=none")
+        return
+    if isinstance(cfg.algorithm.loss, ImitationLossConfig):
+        check.problem(
+            f"{path}.type",
+            f"received {guidance.type}; loss_type={cfg.algorithm.loss_type} learns from the task alone. Set it "
+            "to none.",
+        )
+    learned = [name for name in ("add_value_head", "add_q_head") if getattr(model, name)]
+    if guidance.scale != 1.0 and (learned or not cfg.algorithm.loss.learns_offline):
+        check.problem(
+            f"{path}.scale",
+            f"received {guidance.scale:g}; actions are then those of no single prompt, which loss_type="
+            f"{cfg.algorithm.loss_type} would have to learn from. Set it to 1.",
+        )
+
+
 def check_steering(check: Check[EmbodiedConfig]) -> None:
     """A policy over noise is learned by SAC from its own noise, while the flow keeps its weights."""
     cfg = check.cfg
@@ -166,4 +208,4 @@ def check_steering(check: Check[EmbodiedConfig]) -> None:
         )
 
 
-RULES = (check_vla, check_openvla, check_flow_vla, check_steering)
+RULES = (check_vla, check_openvla, check_flow_vla, check_guidance, check_steering)

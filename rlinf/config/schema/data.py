@@ -85,6 +85,9 @@ class LeRobotDataConfig(DataConfig):
     """``embodied_sft``: further data sets, of the same robot and cameras."""
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     """``embodied_sft``: random changes of images."""
+    advantage_tag: str | None = None
+    """``embodied_sft``: learn which frames are better than usual from ``meta/advantages_<tag>.parquet`` of each data
+    set, as ``actor.model.guidance`` says; ``task_type: value`` writes these files. Null learns all frames alike."""
 
     def required_files(self) -> dict[str, str]:
         """Return all data sets."""

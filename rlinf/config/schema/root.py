@@ -32,6 +32,7 @@ from rlinf.config.schema.train import (
     TextActorConfig,
     WeightSyncerConfig,
 )
+from rlinf.config.schema.value import ValueActorConfig, ValueAlgorithmConfig, ValueDataConfig
 from rlinf.registry import Registry
 
 
@@ -287,6 +288,18 @@ class SftConfig(LanguageConfig):
         return self.algorithm.update_epoch * self.actor.global_batch_size
 
 
+@dataclass(frozen=True, kw_only=True)
+class ValueConfig(RLinfConfig):
+    """``task_type: value``: models that learn to judge recorded frames; no environment and no policy takes part."""
+
+    algorithm: ValueAlgorithmConfig = field(default_factory=ValueAlgorithmConfig)
+    """Loss, and how judgements become advantages."""
+    actor: ValueActorConfig
+    """Model and training."""
+    data: ValueDataConfig
+    """Data sets."""
+
+
 task_types: Registry[Any] = Registry("task type")
 """By ``runner.task_type``: the sections of a recipe, and the ``rlinf.runners.task_types.TaskType`` that runs it."""
 task_types.register("collect", "rlinf.runners.task_types:COLLECT", config=CollectConfig)
@@ -294,3 +307,4 @@ task_types.register("embodied", "rlinf.runners.task_types:EMBODIED", config=Embo
 task_types.register("offline", "rlinf.runners.task_types:OFFLINE", config=EmbodiedConfig)
 task_types.register("reasoning", "rlinf.runners.task_types:REASONING", config=ReasoningConfig)
 task_types.register("sft", "rlinf.runners.task_types:SFT", config=SftConfig)
+task_types.register("value", "rlinf.runners.task_types:VALUE", config=ValueConfig)

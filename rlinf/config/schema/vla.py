@@ -133,6 +133,24 @@ class ActionPolicyConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuidanceConfig(ConfigSection):
+    """``actor.model.guidance``: a policy of which good actions can be requested (RECAP, CFGRL).
+
+    Fine-tuning with ``data.advantage_tag`` trains it.
+    """
+
+    type: Literal["none", "positive", "negative"] = "none"
+    """What acting requests: nothing, the task alone; or actions better, or worse, than usual."""
+    scale: NonNegativeFloat = 1.0
+    """How far acting goes from the velocity without the word to the one with it, and beyond; other than 1 takes two
+    passes in place of one."""
+    unconditional_prob: Fraction = 0.1
+    """Training: probability that a frame is learned without the word for its label."""
+    positive_only_conditional: bool = True
+    """Training: frames whose label is negative are all learned without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FlowVLAConfig(VLAConfig):
     """Keys of policies whose flow makes chunks of actions of noise."""
 
@@ -156,6 +174,8 @@ class FlowVLAConfig(VLAConfig):
     """With ``add_q_head``: a small policy acts next to the frozen flow, which proposes actions; else it steers it."""
     action_policy: ActionPolicyConfig = field(default_factory=ActionPolicyConfig)
     """Policy that acts, with ``refine_actions``."""
+    guidance: GuidanceConfig = field(default_factory=GuidanceConfig)
+    """Requests of actions that are better than usual."""
     norm_scheme: Literal["mean_std", "quantiles", "min_max"] = "mean_std"
     """What actions and states are brought to: mean 0 and deviation 1; or the 1st to 99th percentile, or minimum to
     maximum, to [-1, 1]."""

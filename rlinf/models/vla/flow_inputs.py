@@ -73,19 +73,8 @@ class FlowInputs(abc.ABC):
         Raises:
             ConfigError: A prompt is longer than ``max_prompt_length``.
         """
-        length = self.cfg.max_prompt_length
-        ids = torch.zeros(len(tasks), length, dtype=torch.int32)
-        mask = torch.zeros(len(tasks), length, dtype=torch.bool)
-        for row, (task, state) in enumerate(zip(tasks, states, strict=True)):
-            tokens = self.tokens(task, state)
-            if len(tokens) > length:
-                raise ConfigError(
-                    f"actor.model.max_prompt_length: received {length}; the prompt of '{task}' has {len(tokens)} "
-                    f"tokens. Set it to {len(tokens)} or more."
-                )
-            ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-            mask[row, : len(tokens)] = True
-        return ids, mask
+        rows = [self.tokens(task, state) for task, state in zip(tasks, states, strict=True)]
+        return pad_prompts(rows, tasks, self.cfg.max_prompt_length)
 
 
 class PiInputs(FlowInputs):
@@ -101,12 +90,7 @@ class PiInputs(FlowInputs):
     cfg: PiConfig
 
     def __init__(self, cfg: PiConfig, folder: Path, *, image_size: int, padded_dim: int) -> None:
-        path = Path(cfg.tokenizer_path).expanduser() if cfg.tokenizer_path else folder
-        if not (path / "tokenizer.json").is_file():
-            raise ConfigError(
-                f"actor.model.tokenizer_path: '{path}' holds no tokenizer.json; openpi's folders come without one. "
-                "Give the folder of PaliGemma's tokenizer."
-            )
+        path = tokenizer_folder(cfg.tokenizer_path, folder)
         super().__init__(cfg, folder, tokenizer_folder=path, padded_dim=padded_dim)
         self.image_size = image_size
 
@@ -116,12 +100,60 @@ class PiInputs(FlowInputs):
 
     def tokens(self, task: str, state: torch.Tensor) -> list[int]:
         """See ``FlowInputs``."""
-        cleaned = task.strip().replace("_", " ").replace("\n", " ")
+        cleaned = clean_task(task)
         if self.cfg.variant == "pi05":
             words = f"Task: {cleaned}, State: {' '.join(map(str, state_bins(state)))};\nAction: "
             found: list[int] = self._tokenizer(words).input_ids
             return found
         return [*self._tokenizer(cleaned).input_ids, *self._tokenizer("\n", add_special_tokens=False).input_ids]
+
+
+def clean_task(task: str) -> str:
+    """Return a sentence as PaliGemma's prompts have it."""
+    return task.strip().replace("_", " ").replace("\n", " ")
+
+
+def tokenizer_folder(path: str | None, folder: Path) -> Path:
+    """Return where PaliGemma's tokenizer is.
+
+    Args:
+        path: ``actor.model.tokenizer_path``.
+        folder: Of the checkpoint, where it is looked for if there is no ``path``.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    found = Path(path).expanduser() if path else folder
+    if not (found / "tokenizer.json").is_file():
+        raise ConfigError(
+            f"actor.model.tokenizer_path: '{found}' holds no tokenizer.json; openpi's folders come without one. "
+            "Give the folder of PaliGemma's tokenizer."
+        )
+    return found
+
+
+def pad_prompts(rows: Sequence[list[int]], tasks: Sequence[str], length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return padded prompts: ids int32 [B, L], and where there are tokens, bool [B, L].
+
+    Args:
+        rows: Token ids of ``B`` prompts.
+        tasks: Their sentences, for messages.
+        length: ``L``.
+
+    Raises:
+        ConfigError: A prompt is longer.
+    """
+    ids = torch.zeros(len(rows), length, dtype=torch.int32)
+    mask = torch.zeros(len(rows), length, dtype=torch.bool)
+    for row, (tokens, task) in enumerate(zip(rows, tasks, strict=True)):
+        if len(tokens) > length:
+            raise ConfigError(
+                f"actor.model.max_prompt_length: received {length}; the prompt of '{task}' has {len(tokens)} "
+                f"tokens. Set it to {len(tokens)} or more."
+            )
+        ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+        mask[row, : len(tokens)] = True
+    return ids, mask
 
 
 def state_bins(state: torch.Tensor) -> list[int]:

@@ -6,7 +6,6 @@ Published time runs from 1 (noise) to 0 (actions); ``chain`` holds the points th
 from __future__ import annotations
 
 import abc
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,15 +22,14 @@ from rlinf.errors import ConfigError
 from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.control.action_flow import DiffusionNoise
 from rlinf.models.control.heads import gaussian_entropy, gaussian_logprob, run_head
-from rlinf.models.language.model_path import find_model_folder, require_model_path
 from rlinf.models.lora import merged
 from rlinf.models.trainable import WeightForm
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 from rlinf.models.vla.flow_inputs import FlowInputs
+from rlinf.models.vla.guidance import led, requesting
 from rlinf.models.vla.layer_stack import KeysValues
-from rlinf.models.vla.published_folder import PublishedWeights, StartingWeights, initial_head
+from rlinf.models.vla.published_folder import PublishedWeights, StartingWeights, initial_head, read_config
 from rlinf.models.vla.value_heads import value_head
-from rlinf.utils.optional import require
 
 CHAIN = "chain"
 """Where the points of a flow stand in ``forward_inputs``: float32 [N, K + 1, H, D]."""
@@ -190,8 +188,7 @@ class FlowVLAPolicy(VelocityPolicy):
         self, obs: Observation, *, mode: Mode, generator: torch.Generator | None = None
     ) -> tuple[torch.Tensor, PolicyOutput]:
         """See ``BasePolicy``."""
-        record = self.inputs.record(obs, self.device)
-        prefix = self.prefix(record)
+        record, prefix = self.observe(obs)
         shape = (len(record["state"]), self.cfg.horizon, self.padded_dim)
         start = torch.zeros(shape, device=self.device)
         if mode == "train":
@@ -210,9 +207,33 @@ class FlowVLAPolicy(VelocityPolicy):
             obs: ``B`` observations.
             start: float32 [B, H, D].
         """
-        record = self.inputs.record(obs, self.device)
-        chain, _ = self.sample(self.prefix(record), record["state"], start, None)
+        record, prefix = self.observe(obs)
+        chain, _ = self.sample(prefix, record["state"], start, None)
         return self.inputs.actions.restore(self.executed(chain[:, -1:])[:, 0])
+
+    def observe(self, obs: Observation) -> tuple[dict[str, torch.Tensor], Prefix]:
+        """Return what ``N`` observations ask for, and the prefix to act by, see ``sample``.
+
+        The prefix is of ``N`` rows or, where guidance compares, of twice as many: first what is requested.
+        """
+        guidance = self.cfg.guidance
+        record = self.inputs.record(requesting(obs, guidance), self.device)
+        if not self.compares:
+            return record, self.prefix(record)
+        plain = self.inputs.record(obs, self.device)
+        return record, self.prefix({name: torch.cat([tensor, plain[name]]) for name, tensor in record.items()})
+
+    @property
+    def compares(self) -> bool:
+        """Whether acting compares velocities with and without the word for what is requested."""
+        return self.cfg.guidance.type != "none" and self.cfg.guidance.scale != 1.0
+
+    def _led_velocity(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """Return the velocity to act by, of ``N`` samples; see ``velocity`` and ``observe``."""
+        if not self.compares:
+            return self.velocity(prefix, state, x, time)
+        both = self.velocity(prefix, torch.cat([state, state]), torch.cat([x, x]), time)
+        return led(both, self.cfg.guidance.scale)
 
     def sample(
         self, prefix: Prefix, state: torch.Tensor, start: torch.Tensor, generator: torch.Generator | None
@@ -220,7 +241,7 @@ class FlowVLAPolicy(VelocityPolicy):
         """Carry noise to actions.
 
         Args:
-            prefix: What the expert attends to.
+            prefix: What the expert attends to; see ``observe``.
             state: [N, D].
             start: float32 [N, H, D]; where flows start.
             generator: Of the steps' noise; None has none.
@@ -233,7 +254,7 @@ class FlowVLAPolicy(VelocityPolicy):
         logprobs = torch.zeros_like(log_stds[:, 0])
         for step in range(self.cfg.num_steps):
             begin = chain[-1].unsqueeze(1)
-            velocity = self.velocity(prefix, state, begin, times[step : step + 1])
+            velocity = self._led_velocity(prefix, state, begin, times[step : step + 1])
             if generator is None:
                 chain.append((begin - velocity / self.cfg.num_steps)[:, 0])
                 continue
@@ -249,7 +270,7 @@ class FlowVLAPolicy(VelocityPolicy):
     @torch.no_grad()
     def predict_values(self, obs: Observation) -> torch.Tensor:
         """See ``BasePolicy``."""
-        values = self._values(self.prefix(self.inputs.record(obs, self.device)))
+        values = self._values(self.observe(obs)[1])
         assert values is not None
         return values
 
@@ -343,18 +364,7 @@ def read_shape(
         ConfigError: The folder does not exist, or is not of this model.
         MissingPackageError: transformers is not installed.
     """
-    require("transformers", needed_by=f"model_type={cfg.model_type}")
-    require_model_path(cfg.model_path)
-    folder = find_model_folder(cfg.model_path)
-    try:
-        shape = read(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    except ConfigError:
-        raise
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"actor.model.model_path: config.json of '{folder}' is not that of {cfg.model_type}: "
-            f"{type(error).__name__}: {error}. Give a folder that {written_by} has written."
-        ) from error
+    folder, shape = read_config(cfg.model_path, cfg.model_type, read, written_by)
     if cfg.action_dim > shape.action_dim:
         raise ConfigError(
             f"actor.model.action_dim: received {cfg.action_dim}; the model predicts {shape.action_dim} numbers. Choose "

@@ -61,15 +61,14 @@ class PiShape:
         )
 
 
-class PaliGemmaWithExpert(nn.Module):
-    """SigLIP and Gemma, and the expert that shares their attention.
+class PaliGemma(nn.Module):
+    """SigLIP and Gemma.
 
     Args:
         shape: The model's sizes.
-        is_adaptive: Whether time modulates the expert's norms (pi-0.5).
     """
 
-    def __init__(self, shape: PiShape, *, is_adaptive: bool) -> None:
+    def __init__(self, shape: PiShape) -> None:
         super().__init__()
         parts = {
             "vision_tower": nn.ModuleDict({"vision_model": _vision_model(shape.vision)}),
@@ -79,7 +78,6 @@ class PaliGemmaWithExpert(nn.Module):
             "language_model": GemmaStack(shape.language, vocab_size=shape.vocab_size),
         }
         self.paligemma = nn.ModuleDict({"model": nn.ModuleDict(parts)})
-        self.gemma_expert = nn.ModuleDict({"model": GemmaStack(shape.expert, is_adaptive=is_adaptive)})
 
     @property
     def parts(self) -> Mapping[str, Any]:
@@ -88,18 +86,13 @@ class PaliGemmaWithExpert(nn.Module):
         assert isinstance(parts, nn.ModuleDict)
         return dict(parts.items())
 
-    @property
-    def expert(self) -> Any:
-        """The expert's layers."""
-        return self.gemma_expert["model"]
-
     def compute_buffers(self) -> None:
         """Give the tower's numbers of patches their values, which no file holds."""
         embeddings = self.parts["vision_tower"]["vision_model"].embeddings
         embeddings.position_ids = torch.arange(embeddings.num_positions).unsqueeze(0)
 
     def prefix(self, images: Sequence[torch.Tensor], tokens: torch.Tensor, there: torch.Tensor) -> Prefix:
-        """Return what the expert attends to.
+        """Return what the language model makes of images and words.
 
         Args:
             images: ``I`` images, uint8 [N, S, S, 3].
@@ -120,6 +113,24 @@ class PaliGemmaWithExpert(nn.Module):
         visible = mask[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
         output, kept = language(sequence, mask=visible, positions=(mask.cumsum(1) - 1).clamp(min=0))
         return Prefix(kept, mask, output)
+
+
+class PaliGemmaWithExpert(PaliGemma):
+    """SigLIP and Gemma, and the expert that shares their attention.
+
+    Args:
+        shape: The model's sizes.
+        is_adaptive: Whether time modulates the expert's norms (pi-0.5).
+    """
+
+    def __init__(self, shape: PiShape, *, is_adaptive: bool) -> None:
+        super().__init__(shape)
+        self.gemma_expert = nn.ModuleDict({"model": GemmaStack(shape.expert, is_adaptive=is_adaptive)})
+
+    @property
+    def expert(self) -> Any:
+        """The expert's layers."""
+        return self.gemma_expert["model"]
 
 
 def _vision_model(keys: Mapping[str, Any]) -> Any:

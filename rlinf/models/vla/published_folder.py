@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -13,17 +15,49 @@ from torch import nn
 
 from rlinf.errors import CheckpointError, ConfigError
 from rlinf.models.files.tensor_files import TensorFiles
+from rlinf.models.language.model_path import find_model_folder, require_model_path
 from rlinf.models.lora import initial_adapter, is_adapter, unadapted_name
 from rlinf.models.materialize import require_same_names
 from rlinf.models.trainable import TrainableModel
+from rlinf.utils.optional import require
 from rlinf.utils.seeding import derive_seed
 
+Content = TypeVar("Content")
 _DISTRIBUTED = "module."
 """What published training puts before the names in component files."""
 _COPIED = (
     *("*.json", "*.model", "*.txt", "*.jinja"),
     *("assets/**/*.json", "experiment_cfg/*.json", "policy_*.safetensors", "vlm/*", "eagle/*"),
 )
+
+
+def read_config(
+    model_path: str, model_type: str, read: Callable[[Path, Mapping[str, Any]], Content], written_by: str
+) -> tuple[Path, Content]:
+    """Return the folder of a checkpoint, and what its ``config.json`` says.
+
+    Args:
+        model_path: ``actor.model.model_path``.
+        model_type: ``actor.model.model_type``, for messages.
+        read: Makes it of the folder and the content.
+        written_by: What writes such folders, for the message.
+
+    Raises:
+        ConfigError: The folder does not exist, or is not of this model.
+        MissingPackageError: transformers is not installed.
+    """
+    require("transformers", needed_by=f"model_type={model_type}")
+    require_model_path(model_path)
+    folder = find_model_folder(model_path)
+    try:
+        return folder, read(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except ConfigError:
+        raise
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"actor.model.model_path: config.json of '{folder}' is not that of {model_type}: "
+            f"{type(error).__name__}: {error}. Give a folder that {written_by} has written."
+        ) from error
 
 
 class PublishedWeights:

@@ -84,8 +84,7 @@ class ProposalEncoder(Encoder):
     def observe(self, obs: Observation, device: torch.device) -> dict[str, torch.Tensor]:
         """See ``Encoder``."""
         (flow,) = self._flow
-        record = flow.inputs.record(obs, device)
-        prefix = flow.prefix(record)
+        record, prefix = flow.observe(obs)
         start = torch.zeros(len(record["state"]), flow.cfg.horizon, flow.padded_dim, device=device)
         chain, _ = flow.sample(prefix, record["state"], start, None)
         return {

@@ -176,6 +176,22 @@ class ActorWorker(Worker):
         with self._on_device():
             return self.learner.evaluate(batch)
 
+    @Worker.timer("publish")
+    def publish(self, folder: str) -> None:
+        """Write the model into the folder of a checkpoint as others read it; see ``Learner``."""
+        with self._on_device():
+            self.learner.publish(Path(folder))
+
+    @Worker.timer("labels")
+    def label(self, tag: str) -> dict[str, float]:
+        """Write what the model says of recorded frames next to them; see ``Learner``.
+
+        Args:
+            tag: Names the labels.
+        """
+        with self._on_device():
+            return self.learner.label(tag)
+
     @Worker.timer("save_checkpoint")
     def save_checkpoint(self, path: str) -> None:
         """Write weights, optimizers, counters and replay under ``path``; see ``runner.async_save``."""

@@ -118,6 +118,24 @@ class Learner(abc.ABC, Generic[BatchT]):
         """
         raise AlgorithmError(f"{type(self).__name__} measures nothing by itself: its model is evaluated by rollouts.")
 
+    def publish(self, folder: Path) -> None:
+        """Write the model into a checkpoint as others read it, where there is such a form; by default nothing.
+
+        Args:
+            folder: Of the checkpoint.
+        """
+
+    def label(self, tag: str) -> dict[str, float]:
+        """Write what the model says of the data that it learns from into the data sets.
+
+        Args:
+            tag: Names the labels.
+
+        Raises:
+            AlgorithmError: The model does not judge data.
+        """
+        raise AlgorithmError(f"{type(self).__name__} labels nothing. Set runner.task_type=value.")
+
     def behaviour_versions(self, batch: BatchT) -> torch.Tensor | None:
         """Return the versions of the weights that made a batch's decisions, int64 [N]; None without staleness."""
         return None
@@ -213,5 +231,6 @@ learners.register("frames", "rlinf.workers.actor.frame_learner:FrameLearner")
 learners.register("dagger", "rlinf.workers.actor.imitation_learner:DAggerLearner")
 learners.register("interventions", "rlinf.workers.actor.imitation_learner:InterventionLearner")
 learners.register("iql", "rlinf.workers.actor.iql_learner:IQLLearner")
+learners.register("value", "rlinf.workers.actor.value_learner:ValueLearner")
 learners.register("text", "rlinf.workers.actor.text_learner:TextLearner")
 learners.register("sft", "rlinf.workers.actor.sft_learner:SftLearner")

@@ -8,10 +8,13 @@ from torch import nn
 from rlinf.algorithms.types import metric_pair
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.config.schema.vla import VLAConfig
-from rlinf.data.frames import FrameStream
+from rlinf.config.schema.vla import FlowVLAConfig, VLAConfig
+from rlinf.data.frames import FrameBatch, FrameStream
+from rlinf.data.messages.embodied import Observation
 from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import BasePolicy, ForwardType
+from rlinf.models.vla.guidance import conditional_frames, conditioned
+from rlinf.models.vla.observed import tasks_of
 from rlinf.utils.seeding import derive_seed
 
 Rows = dict[str, torch.Tensor]
@@ -54,10 +57,13 @@ class SupervisedFrames:
         num_actions = self.stream.num_actions(number, self.batch_size)
 
         def loss_fn(model: nn.Module, rows: Rows) -> tuple[torch.Tensor, MetricSums]:
-            is_action = rows.pop("is_action")
+            is_action, labels = rows.pop("is_action"), rows.pop("labels", None)
             losses = model(ForwardType.SUPERVISED, forward_inputs=rows).mean(-1)
-            total = torch.where(is_action, losses, 0.0).sum()
+            losses = torch.where(is_action, losses, 0.0)
+            total = losses.sum()
             metrics = {"imitation_loss": metric_pair(total.detach().double(), is_action.sum())}
+            if labels is not None:
+                metrics |= _metrics_of_labels(labels, losses.detach().double(), is_action)
             # The engine averages over ranks what is a share of a mean over all of them.
             return total * weight / num_actions * self.engine.world_size, metrics
 
@@ -74,8 +80,35 @@ class SupervisedFrames:
         for start in range(first, first + share, size):
             rows = slice(start, min(start + size, first + share))
             batch = self.stream.read(number, whole, rows)
-            inputs = self.policy.forward_inputs_of(batch.obs, batch.actions)
+            obs, labels = self._with_labels(batch, number, rows)
+            inputs = self.policy.forward_inputs_of(obs, batch.actions)
             inputs |= {name: tensor[rows] for name, tensor in draws.items()}
             inputs["is_action"] = batch.is_action
+            inputs |= labels
             parts.append({name: tensor.to(self.engine.device) for name, tensor in inputs.items()})
         return parts
+
+    def _with_labels(self, batch: FrameBatch, number: int, rows: slice) -> tuple[Observation, Rows]:
+        """Return observations whose sentences say the label where that is to be learned, and labels and choice."""
+        model = self.actor.model
+        if batch.is_positive is None or not isinstance(model, FlowVLAConfig):
+            return batch.obs, {}
+        generator = torch.Generator().manual_seed(derive_seed(self.actor.seed, "actor", "guidance", number))
+        draws = torch.rand(self.batch_size, generator=generator)[rows]
+        chosen = conditional_frames(batch.is_positive, draws, model.guidance)
+        sentences = zip(tasks_of(batch.obs), batch.is_positive.tolist(), chosen.tolist(), strict=True)
+        tasks = [conditioned(task, good) if is_said else task for task, good, is_said in sentences]
+        return {**batch.obs, "task_descriptions": tasks}, {"labels": torch.stack([batch.is_positive, chosen], 1)}
+
+
+def _metrics_of_labels(labels: torch.Tensor, losses: torch.Tensor, is_action: torch.Tensor) -> MetricSums:
+    """Return how many frames are positive, and how many are learned as that; and losses with the word and without."""
+    positive, said = labels.unbind(1)
+    count = torch.tensor(float(len(labels)))
+    metrics = {
+        "positive_frames": metric_pair(positive.sum().double(), count),
+        "conditional_frames": metric_pair(said.sum().double(), count),
+    }
+    for name, rows in (("conditional_loss", said), ("unconditional_loss", ~said)):
+        metrics[name] = metric_pair(losses[rows].sum(), is_action[rows].sum())
+    return metrics

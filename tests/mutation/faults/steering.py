@@ -58,7 +58,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/vla/flow_vla.py",
-        'self.sample(self.prefix(record), record["state"], start, None)',
+        'self.sample(prefix, record["state"], start, None)',
         'self.sample(self.prefix(record), record["state"], torch.zeros_like(start), None)',
         STEERED,
         "flows forget where they start",

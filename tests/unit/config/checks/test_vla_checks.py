@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rlinf.config import load_recipe
 from rlinf.config.validate import validate_cfg
 from rlinf.errors import ConfigError
 
@@ -101,3 +102,47 @@ FITTING |= {"co-training": PI | CO_TRAINING, "co-training of velocities": PI | N
 @pytest.mark.parametrize("changes", FITTING.values(), ids=FITTING)
 def test_what_fits_passes(recipe: Callable[[dict[str, Any]], Any], changes: dict[str, Any]) -> None:
     validate_cfg(recipe(OFT | changes))
+
+
+GUIDED = "metaworld_mt3_sft_openpi_tiny"
+LABELS = "data.advantage_tag=q30"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "text"),
+    [
+        (GUIDED, ["actor.model.guidance.type=negative", LABELS], "guidance.type: received negative; with"),
+        (GUIDED, ["actor.model.guidance.scale=2.0"], "guidance.scale: received 2.0; not used with"),
+        (GUIDED, ["actor.model.guidance.unconditional_prob=0.2"], "unconditional_prob: received 0.2; not used without"),
+        ("langpick_sft_oft_tiny", [LABELS], "data.advantage_tag: is not used: labels are learned by"),
+        ("pixel_reach_iql_cnn", ["data.advantage_tag=x"], "data.advantage_tag: is not used"),
+        (
+            "pixel_reach_ppo_openpi_tiny",
+            ["actor.model.guidance={type: positive, scale: 2.0}"],
+            "guidance.scale: received 2; actions are then those of no single prompt",
+        ),
+        (
+            "langpick_grpo_openpi_tiny",
+            ["actor.model.guidance={type: positive, scale: 0.5}"],
+            "which loss_type=actor would have to learn from. Set it to 1",
+        ),
+    ],
+)
+def test_guidance_is_learned_and_compares_where_nothing_learns_from_it(
+    recipe: str, overrides: list[str], text: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(load_recipe(recipe, overrides))
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        (GUIDED, [LABELS, "actor.model.guidance={type: positive, scale: 2.0, unconditional_prob: 0.3}"]),
+        (GUIDED, [LABELS, "actor.model.guidance={type: negative, positive_only_conditional: false}"]),
+        ("langpick_grpo_openpi_tiny", ["actor.model.guidance.type=positive"]),
+    ],
+)
+def test_guided_policies_are_trained_and_asked(recipe: str, overrides: list[str]) -> None:
+    validate_cfg(load_recipe(recipe, overrides))

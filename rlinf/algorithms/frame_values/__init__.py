@@ -1,0 +1,1 @@
+"""What value models of recorded frames learn, and how their estimates become advantages. Arrays in, arrays out."""
