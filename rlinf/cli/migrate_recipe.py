@@ -88,6 +88,8 @@ def migrate_recipe(published: Mapping[str, Any]) -> Migration:
     """
     if "runner" not in published:
         reason = "the recipe has no such section: it belongs to a script of its own"
+        if "advantage" in published or value_at(published, "data.failure_reward") is not None:
+            reason = "frames are labelled by the recipe of the value model itself, with data.advantage_tag"
         return Migration(recipe=dict(published), missing=[("runner", reason)])
     walk = _Walk(published)
     walk.visit((), published)

@@ -158,6 +158,8 @@ def _placement(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str,
     if value_at(recipe, "actor.training_backend") == "megatron":
         # The actor recomputes log-probabilities itself.
         removed.add("inference")
+    if str(value_at(recipe, "actor.model.model_type")).endswith("_value_model"):
+        removed |= {"env", "rollout"}
     if _only_collects(recipe):
         removed.add("reward")
         value = {"rollout": 0, **value}
@@ -311,6 +313,43 @@ def _retrieval(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str,
     return {"agent.tools.search.tool_type": "retrieval", "agent.tools.search.url": f"http://{value}/retrieve"}
 
 
+def _mixture(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Data sets of frames with their weights, of which the first stands apart."""
+    del recipe, groups
+    return _first_apart([_only({"path", "weight"}, _with_path(entry)) for entry in value])
+
+
+def _judged(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Data sets of frames that are judged, with their kinds: to learn from, or to evaluate on."""
+    del recipe
+    sources = [_only({"path", "type", "weight"}, _with_path(entry)) for entry in value]
+    if groups[0] == "train":
+        return _first_apart(sources)
+    largest = [entry["max_samples"] for entry in value if entry.get("max_samples") is not None]
+    return {"data.val": sources} | ({"data.max_val_frames": sum(largest)} if largest else {})
+
+
+def _judged_cameras(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Cameras without what the names of columns begin with."""
+    del recipe, groups
+    return {"actor.model.image_keys": [str(name).removeprefix("observation.images.") for name in value]}
+
+
+def _image_sides(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Height and width, behind the channels."""
+    del recipe, groups
+    return {"actor.model.image_size": list(value)[-2:]}
+
+
+def _with_path(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {**entry, "path": entry["dataset_path"]}
+
+
+def _first_apart(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    first, *others = entries
+    return {f"data.{name}": value for name, value in first.items()} | ({"data.mixture": others} if others else {})
+
+
 CONVERSIONS: dict[str, Conversion] = {
     "camera_size": _camera_size,
     "clip_ratio": _clip_ratio,
@@ -322,9 +361,13 @@ CONVERSIONS: dict[str, Conversion] = {
     "guest_eval": _guest("eval"),
     "guest_train": _guest("train"),
     "hidden_dims": _hidden_dims,
+    "image_sides": _image_sides,
     "intervention": _intervention,
+    "judged": _judged,
+    "judged_cameras": _judged_cameras,
     "libero_start": _libero_start,
     "min_lr_ratio": _min_lr_ratio,
+    "mixture": _mixture,
     "node_groups": _node_groups,
     "observation_mode": _observation_mode,
     "paths": _paths,
