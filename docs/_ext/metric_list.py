@@ -12,6 +12,7 @@ from rlinf.algorithms.registry import make_off_policy_algorithm, policy_loss
 from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.registries import losses
 from rlinf.config.schema.algorithm import OffPolicyLossConfig, RLTLossConfig
+from rlinf.config.schema.value import FrameValueLossConfig, SuccessLossConfig
 
 MEANINGS = {
     "env": {
@@ -103,12 +104,17 @@ MEANINGS = {
         "q_value": "mean value of the critics",
         "q_target": "mean of their targets",
         "value": "mean value of the value head (IQL)",
-        "value_loss": "expectile loss of the value head (IQL)",
+        "value_loss": "expectile loss of the value head (IQL); loss of a model that judges frames",
         "advantage": "mean of Q - V (IQL)",
         "advantage_weight": "mean weight of an action (IQL)",
         "logprob": "mean log-probability of the data's actions (IQL)",
         "frames": "frames of all data sets that are learned from (fine-tuning)",
         "imitation_loss": "mean loss of an imitated action",
+        "positive_frames": "share of frames whose label is positive (`data.advantage_tag`)",
+        "conditional_frames": "share of frames that are learned with the word for their label",
+        "conditional_loss": "mean loss of an imitated action of these frames",
+        "unconditional_loss": "the same of the other frames",
+        "value_error": "mean distance of what a model says of frames from its targets (`task_type: value`)",
         "entropy": "mean entropy of a chunk of actions, or of a token (fine-tuning)",
         "alpha": "temperature (SAC)",
         "proposal_distance": "mean squared distance of the actions from those that the frozen flow proposes (RLT)",
@@ -134,14 +140,18 @@ MEANINGS = {
         "reward": "mean reward of a step, or of an answer",
         "episode_len": "mean length of an episode",
         "normalized_score": "mean return, 0 for a random and 100 for an expert policy (`reference_returns`, D4RL)",
-        "accuracy": "share of answers that are right",
+        "accuracy": "share of answers, or of a classifier's frames, that are right",
         "response_length": "mean tokens of an answer",
         "turns": "mean turns of an episode of agents",
         "tool/...": "calls of a tool and their errors, and `tool/invalid_calls`, in the mean of an episode",
         "avg@n": "accuracy over n answers to each prompt",
         "pass@k": "probability that one of k answers is right, estimated without bias",
         "<name>/...": "the same of one of several data sets",
-        "loss": "negative log-likelihood of a held-out token (fine-tuning)",
+        "loss": "negative log-likelihood of a held-out token (fine-tuning); loss on held-out frames",
+        "error": "mean distance of what a model says of held-out frames from what came of them",
+        "rank_correlation": "Spearman's correlation of both",
+        "precision": "share of frames that a classifier finds solved which are",
+        "recall": "share of solved frames that it finds",
         "token_accuracy": "share of held-out tokens that the model finds most likely (fine-tuning)",
     },
     "time": {
@@ -159,6 +169,8 @@ MEANINGS = {
         "actor/evaluation": "seconds of measuring held-out samples (fine-tuning)",
         "actor/save_checkpoint": "seconds of writing weights and moments, or of copying them (`runner.async_save`)",
         "actor/save_hf": "seconds of writing the folder `hf`",
+        "actor/publish": "seconds of writing the model as rewards read it",
+        "actor/labels": "seconds of labelling data sets",
         "actor/tokens_per_second_per_device": "tokens trained for each second of updating",
         "actor/mfu": "model FLOPs utilisation, where the device's peak is known",
         "actor/peak_memory_gib": "most memory that a rank has held",
@@ -201,6 +213,11 @@ def metric_list() -> str:
 def loss_metrics(name: str) -> list[str]:
     """Return the metrics that a registered loss reports, from a call with a few numbers."""
     config = losses.configs.get(name)
+    if issubclass(config, FrameValueLossConfig):
+        objective, logits, targets = losses.get(name)(config(), num_bins=2), torch.rand(2, 1, 2), torch.zeros(2)
+        if config is SuccessLossConfig:
+            logits = logits[..., :1]
+        return sorted(finalize_metrics(objective.metrics(logits, targets, objective.losses(logits, targets))))
     if not issubclass(config, OffPolicyLossConfig):
         return sorted(finalize_metrics(policy_loss(name, _loss_inputs(), config())[1]))
     algorithm = make_off_policy_algorithm(name, config(), action_size=2, device=torch.device("cpu"))

@@ -16,7 +16,7 @@ Usage: bash examples/embodiment/$SCRIPT RECIPE [options] [key=value ...]
 Installs what RECIPE needs into ${VENV/#"$REPO"\//} and then runs
     python examples/embodiment/train_embodied_agent.py --config-name RECIPE key=value ...
 or train_async.py, if RECIPE (or an override) has algorithm.staleness_threshold,
-or train_offline.py, if RECIPE has runner.task_type offline,
+or train_offline.py, if RECIPE has runner.task_type offline or value,
 $(explain_verb)
 RECIPE is a name of the list below or the path of a YAML file; key=value overrides what it says, for example
 runner.max_epochs=20 or 'cluster.component_placement={actor: 0, rollout: 0, env: 0}'.
@@ -62,7 +62,7 @@ entry_script() {
   local text override entry="train_embodied_agent.py"
   text="$(read_recipe "$1")"
   if grep -qE '^ *staleness_threshold: *[0-9]' <<<"$text"; then entry="train_async.py"; fi
-  if grep -qE '^ *task_type: *offline' <<<"$text"; then entry="train_offline.py"; fi
+  if grep -qE '^ *task_type: *(offline|value)' <<<"$text"; then entry="train_offline.py"; fi
   for override in ${OVERRIDES[@]+"${OVERRIDES[@]}"}; do
     case "$override" in
       *algorithm.staleness_threshold=[0-9]*) entry="train_async.py" ;;

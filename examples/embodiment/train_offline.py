@@ -11,4 +11,4 @@ needed.check_packages(__file__)
 from rlinf.cli.entry import run_entry
 
 if __name__ == "__main__":
-    sys.exit(run_entry("offline", "rlinf.runners.launch:launch"))
+    sys.exit(run_entry("offline", "rlinf.runners.launch:launch", also=["value"]))
