@@ -136,7 +136,7 @@ def test_frames_are_sampled_by_the_weights_of_their_data_sets_and_then_alike() -
         length=length,
         succeeded=np.ones(3, bool),
         is_demonstration=np.ones(3, bool),
-        solved=np.arange(80) % 30 >= 25,
+        solved=np.arange(80) % 7 >= 5,
     )
     chosen, places = episodes.sample(40_000, np.array([3.0, 1.0]), np.random.default_rng(0))
     shares = np.bincount(chosen, minlength=3) / 40_000
@@ -147,6 +147,7 @@ def test_frames_are_sampled_by_the_weights_of_their_data_sets_and_then_alike() -
     successes = episodes.select(np.array([False, True, True]))
     assert successes.length.tolist() == [10, 40]
     assert successes.start.tolist() == [30, 0]
+    assert successes.solved.tolist() == episodes.solved[30:].tolist()
     both = EpisodeTable.concat([episodes, successes])
     assert both.length.tolist() == [30, 10, 40, 10, 40]
     assert both.source.tolist() == [0, 0, 1, 0, 1]
