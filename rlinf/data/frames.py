@@ -16,14 +16,13 @@ import torch
 
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.data.augmentation import augment
-from rlinf.data.datasets.lerobot.dataset import LeRobotDataset
+from rlinf.data.datasets.lerobot.dataset import LeRobotDataset, camera_columns
 from rlinf.data.datasets.lerobot.labels import read_advantages
 from rlinf.data.messages.embodied import Observation
 from rlinf.errors import DatasetError
 from rlinf.utils.seeding import derive_seed
 
 _STATE = "observation.state"
-_CAMERAS = "observation.images."
 IntArray = npt.NDArray[np.int64]
 
 
@@ -64,7 +63,7 @@ class FrameStream:
         self.datasets = [LeRobotDataset(Path(path)) for path, _ in entries]
         weights = np.array([weight for _, weight in entries])
         self._shares = weights / weights.sum()
-        self._cameras = {f"{_CAMERAS}{key.removesuffix('_images')}": key for key in image_keys}
+        self._cameras = camera_columns(image_keys)
         self._ends = [self._episode_ends(dataset) for dataset in self.datasets]
         for dataset in self.datasets:
             self._check(dataset)
@@ -149,13 +148,7 @@ class FrameStream:
         return np.concatenate([np.full(record.length, record.end, np.int64) for record in records])
 
     def _check(self, dataset: LeRobotDataset) -> None:
-        missing = [name for name in self._cameras if name not in dataset.features]
-        if missing:
-            cameras = ", ".join(name for name in dataset.features if name.startswith(_CAMERAS)) or "none"
-            raise DatasetError(
-                f"data.path: '{dataset.root}' has no {', '.join(missing)}; its cameras are {cameras}. Correct "
-                "actor.model.image_keys, or choose another data set."
-            )
+        dataset.require_cameras(self._cameras)
         first = self.datasets[0]
         for name in ("action", _STATE):
             ours, theirs = (d.features[name].shape if name in d.features else None for d in (dataset, first))

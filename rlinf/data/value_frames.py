@@ -12,12 +12,11 @@ import torch
 from rlinf.config.schema.data import AugmentationConfig
 from rlinf.config.schema.value import FrameSourceConfig
 from rlinf.data.augmentation import augment
-from rlinf.data.datasets.lerobot.dataset import LeRobotDataset
+from rlinf.data.datasets.lerobot.dataset import LeRobotDataset, camera_columns
 from rlinf.data.episode_table import BoolArray, EpisodeTable, IntArray
 from rlinf.errors import DatasetError
 from rlinf.utils.seeding import derive_seed
 
-_CAMERAS = "observation.images."
 _SUCCESS = ("next.success", "is_success")
 """Columns that say of a frame whether the task was solved."""
 
@@ -63,9 +62,9 @@ class ValueFrames:
     ) -> None:
         self.augmentation = augmentation or AugmentationConfig()
         self.datasets = [LeRobotDataset(Path(source.path)) for source in sources]
-        self._cameras = {f"{_CAMERAS}{key.removesuffix('_images')}": key for key in image_keys}
+        self._cameras = camera_columns(image_keys)
         for dataset in self.datasets:
-            self._require_cameras(dataset)
+            dataset.require_cameras(self._cameras)
         parts = [
             _episodes(number, dataset, source, max_episodes)
             for number, (dataset, source) in enumerate(zip(self.datasets, sources, strict=True))
@@ -112,15 +111,6 @@ class ValueFrames:
         if seed is None:
             return images
         return augment(images, self.augmentation, seed=derive_seed(seed, key, number), rows=rows)
-
-    def _require_cameras(self, dataset: LeRobotDataset) -> None:
-        missing = [name for name in self._cameras if name not in dataset.features]
-        if missing:
-            cameras = ", ".join(name for name in dataset.features if name.startswith(_CAMERAS)) or "none"
-            raise DatasetError(
-                f"data.path: '{dataset.root}' has no {', '.join(missing)}; its cameras are {cameras}. Correct "
-                "actor.model.image_keys, or choose another data set."
-            )
 
 
 def _episodes(number: int, dataset: LeRobotDataset, source: FrameSourceConfig, limit: int | None) -> EpisodeTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from rlinf.data.datasets.lerobot.images import Images, decode_image, read_video
 from rlinf.data.datasets.lerobot.stats import Stats, join_stats
 from rlinf.errors import DatasetError
 
+_CAMERAS = "observation.images."
 _RECENT_BYTES = 512 << 20
 """Of episodes that a data set keeps in memory."""
 
@@ -150,6 +151,23 @@ class LeRobotDataset:
         """Return what was to be done in some frames."""
         return [self.tasks[int(number)] for number in self.column("task_index")[indices].reshape(-1)]
 
+    def require_cameras(self, columns: Iterable[str]) -> None:
+        """Check that there are some cameras.
+
+        Args:
+            columns: Their names, as ``camera_columns`` makes them.
+
+        Raises:
+            DatasetError: One is missing; the message names those that are there.
+        """
+        missing = [name for name in columns if name not in self.features]
+        if missing:
+            cameras = ", ".join(name for name in self.features if name.startswith(_CAMERAS)) or "none"
+            raise DatasetError(
+                f"data.path: '{self.root}' has no {', '.join(missing)}; its cameras are {cameras}. Correct "
+                "actor.model.image_keys, or choose another data set."
+            )
+
     @functools.cached_property
     def _ends(self) -> npt.NDArray[np.int64]:
         return np.array([record.end for record in self.episodes], np.int64)
@@ -178,6 +196,11 @@ class LeRobotDataset:
         fps = float(self.info.fps)
         images: Images = read_video(path, start_seconds=start + offset / fps, count=1, fps=fps)
         return images.squeeze(0)
+
+
+def camera_columns(image_keys: Sequence[str]) -> dict[str, str]:
+    """Return the keys of observations that hold images by the names of the columns that record them."""
+    return {f"{_CAMERAS}{key.removesuffix('_images')}": key for key in image_keys}
 
 
 class RecentEpisodes:
