@@ -50,7 +50,8 @@ class ModelRewardConfig(EmbodiedRewardConfig):
     """``reward_type: model``: a learned classifier's probability that the task is solved after the chunk."""
 
     model_path: str
-    """File that ``examples/reward/train_reward_model.py`` wrote."""
+    """File that ``examples/reward/train_reward_model.py`` wrote, or ``classifier.pt`` of a checkpoint of a recipe with
+    ``loss_type: success``."""
     reward_threshold: Fraction = 0.0
     """Probabilities below this count as 0."""
 
