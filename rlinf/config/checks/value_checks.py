@@ -79,6 +79,12 @@ def check_labels(check: Check[ValueConfig]) -> None:
             f"received {cfg.data.advantage_tag!r}; it is part of a file's name: letters, digits, '_', '-' and '.'. "
             "Choose another.",
         )
+    if cfg.data.advantage_tag is not None and cfg.data.max_episodes is not None:
+        check.problem(
+            "data.max_episodes",
+            f"received {cfg.data.max_episodes}; labels of the name data.advantage_tag are of all episodes. Remove one "
+            "of them.",
+        )
     if cfg.data.advantage_tag is None and isinstance(loss, (RecapValueLossConfig, SteamValueLossConfig)):
         keys = (
             ("advantage_lookahead_step", "positive_quantile")

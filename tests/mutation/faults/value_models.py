@@ -109,6 +109,7 @@ FAULTS: list[Fault] = [
         LABELS,
         "frames of the next episode",
     ),
+    Fault(_LABELS, "if nulls:", "if False:", LABELS, "a frame without a label is a bad one"),
     Fault(_LABELS, "if missing:", "if False:", LABELS, "columns are not looked for"),
     Fault(_MODEL, "(output * known.unsqueeze(-1)).sum(1)", "output.sum(1)", MODEL, "padding is part of the sentence"),
     Fault(

@@ -73,6 +73,9 @@ def read_advantages(dataset: LeRobotDataset, tag: str) -> tuple[npt.NDArray[np.b
     missing = [name for name in _COLUMNS if name not in table.column_names]
     if missing:
         raise DatasetError(f"data.advantage_tag: '{path}' has no column {', '.join(missing)}. {remedy}")
+    nulls = [name for name in _COLUMNS if table[name].null_count]
+    if nulls:
+        raise DatasetError(f"data.advantage_tag: '{path}' has rows without {', '.join(nulls)}. {remedy}")
     episodes, frames, advantage, score = (table[name].to_numpy() for name in _COLUMNS)
     starts = np.array([record.start for record in dataset.episodes])
     lengths = np.array([record.length for record in dataset.episodes])

@@ -90,6 +90,11 @@ PROBLEMS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (RECAP, {"weight_syncer": {"type": "patch"}}, "weight_syncer: received"),
     (RECAP, {"runner.dump_steps": [1]}, "runner.dump_steps: received [1]; not used"),
     (RECAP, {"data.advantage_tag": "a/b"}, "data.advantage_tag: received 'a/b'; it is part of a file's name"),
+    (
+        RECAP,
+        {"data.max_episodes": 3},
+        "data.max_episodes: received 3; labels of the name data.advantage_tag are of all",
+    ),
     (RECAP, {"data.advantage_tag": ""}, "data.advantage_tag: received ''; it is part of a file's name"),
     (RECAP, {"data.advantage_tag": None, "algorithm.positive_quantile": 0.1}, "not used without data.advantage_tag"),
     (RECAP, {"runner.val_check_interval": 1}, "data.val: missing; the run evaluates"),

@@ -77,6 +77,16 @@ def test_missing_labels_are_named_with_those_that_are_there(dataset: LeRobotData
         read_advantages(dataset, "q30")
 
 
+def test_a_row_without_a_label_is_refused(dataset: LeRobotDataset) -> None:
+    write(dataset, slice(None))
+    path, parquet = labels_path(dataset.root, "q30"), pyarrow("parquet")
+    columns = parquet.read_table(path).to_pydict()
+    columns["advantage"][4] = None
+    parquet.write_table(pyarrow().table(columns), path)
+    with pytest.raises(DatasetError, match="has rows without advantage"):
+        read_advantages(dataset, "q30")
+
+
 def test_a_file_without_a_column_is_refused(dataset: LeRobotDataset) -> None:
     write(dataset, slice(None))
     path = labels_path(dataset.root, "q30")
