@@ -41,6 +41,7 @@ from rlinf.scheduler.group_processes import GroupProcesses, close_groups
 from rlinf.scheduler.manager import ManagerActor
 from rlinf.scheduler.nodes import alive_nodes, describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
 from rlinf.scheduler.probe import find_free_port
+from rlinf.scheduler.ray_calls import results_of
 from rlinf.scheduler.runtime import Runtime, enter_runtime, find_runtime, leave_runtime
 from rlinf.scheduler.tracing import TraceCollector
 from rlinf.telemetry.trace_export import trace_path
@@ -291,7 +292,8 @@ class Cluster:
         check_interpreters(self._settings, self._nodes)
         tracer = self.config.tracer
         events = tracer.max_events_per_worker if tracer.enable else 0
-        self.run_spec = replace(spec, manager=ray.get(starting), trace_events=events)
+        (manager,) = results_of([starting], "the run's manager")
+        self.run_spec = replace(spec, manager=manager, trace_events=events)
         own_ip = next(node["NodeManagerAddress"] for node in alive if node["NodeID"] == here)
         self.runtime = Runtime(self.run_spec, node_id=here, node_ip=own_ip)
         enter_runtime(self.runtime)

@@ -22,6 +22,7 @@ from rlinf.config.schema.cluster import EnvConfigs, NodeGroupConfig
 from rlinf.errors import ClusterError
 from rlinf.placement import NodeGroup, NodeInfo, Placement, parse_node_ranks
 from rlinf.placement.accelerator_kinds import VISIBLE_VARIABLES, kind_of
+from rlinf.scheduler.ray_calls import results_of
 
 # Lists of folders: a new value goes in front of the old one.
 PATH_VARIABLES = frozenset(
@@ -248,7 +249,9 @@ def check_interpreters(settings: NodeSettings, nodes: Sequence[NodeInfo]) -> Non
     ]
     wanted = ("{}.{}".format(*sys.version_info[:2]), ray.__version__)
     problems = []
-    for (path, rank, interpreter), answer in zip(settings.interpreters, ray.get(answers), strict=True):
+    for (path, rank, interpreter), answer in zip(
+        settings.interpreters, results_of(answers, "a process on each node"), strict=True
+    ):
         where = f"{path}: '{interpreter}' on node {rank} ({nodes[rank].hostname or nodes[rank].ip})"
         if isinstance(answer, str):
             problems.append(f"{where} cannot run Ray: {answer}")

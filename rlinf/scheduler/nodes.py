@@ -15,6 +15,7 @@ from rlinf.errors import ClusterError
 from rlinf.placement import NodeInfo
 from rlinf.placement.accelerator_kinds import VISIBLE_VARIABLES
 from rlinf.scheduler.probe import NodeProbe, probe_node
+from rlinf.scheduler.ray_calls import LIMIT_VARIABLE, results_of, start_limit_seconds
 from rlinf.utils.logging import get_logger
 
 # Between two looks at Ray's list of nodes while some are missing.
@@ -36,7 +37,7 @@ def wait_for_nodes(num_nodes: int | None) -> list[dict[str, Any]]:
     Raises:
         ClusterError: They did not all come within ``RLINF_CLUSTER_TIMEOUT_SECONDS``.
     """
-    limit = float(os.environ.get("RLINF_CLUSTER_TIMEOUT_SECONDS", "600"))
+    limit = start_limit_seconds()
     started = said = time.monotonic()
     while True:
         alive = alive_nodes()
@@ -46,7 +47,7 @@ def wait_for_nodes(num_nodes: int | None) -> list[dict[str, Any]]:
         if waited >= limit:
             raise ClusterError(
                 f"Only {len(alive)} of {num_nodes} nodes have joined Ray within {limit:g} s. Run `ray start` on the "
-                "others, lower cluster.num_nodes, or raise RLINF_CLUSTER_TIMEOUT_SECONDS."
+                f"others, lower cluster.num_nodes, or raise {LIMIT_VARIABLE}."
             )
         if time.monotonic() >= said:
             # Seen with --quiet, too, once it takes longer than one would expect.
@@ -75,10 +76,10 @@ def gather_probes(probes: Sequence[Any]) -> list[NodeProbe]:
     """Wait for the probes that ``start_probes`` has started.
 
     Raises:
-        ClusterError: A node cannot be used as it is, or left while it was probed.
+        ClusterError: A node cannot be used as it is, left while it was probed, or did not answer in time.
     """
     try:
-        answers: list[NodeProbe] = ray.get(list(probes))
+        answers: list[NodeProbe] = results_of(probes, "a process on each node")
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, ClusterError):
             raise error.cause from error
