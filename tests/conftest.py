@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes.util
+import faulthandler
 import importlib.util
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Generator
 
 import pytest
 
@@ -36,6 +38,9 @@ PACKAGES = {
     "frameworks": ("langchain_openai", "agents", "smolagents"),
     "browser": ("selenium",),
 }
+# A test that has run out of time gets this long to clean up; then its process ends, and says where it was.
+GRACE_SECONDS = float(os.environ.get("RLINF_TEST_GRACE_SECONDS", "120"))
+STDERR = pytest.StashKey[int]()
 # The names that Debian and Ubuntu give them.
 BROWSER_PROGRAMS = ("chromium", "chromedriver")
 # Those whose packages have an environment of their own, which this makes.
@@ -51,11 +56,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give each of several test processes a Ray of its own, whose sockets need a short path."""
+    config.stash[STDERR] = os.dup(2)  # that of a test is captured
     if config.getoption("--areas"):
         config.pluginmanager.register(AreaReport())
     if hasattr(config, "workerinput"):
         os.environ["RAY_TMPDIR"] = folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End the process of a test that its time limit does not end: what the limit raises is lost inside of Ray's calls.
+
+    With several test processes the others go on, and another one takes the place of this.
+    """
+    marker = item.get_closest_marker("timeout")
+    limit = float(marker.args[0] if marker and marker.args else item.config.getini("timeout"))
+    end_process_after(limit + GRACE_SECONDS, item.config)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """Give what comes after a failure its limit: pytest has just taken away both that it had."""
+    if isinstance(node, pytest.Item):
+        end_process_after(GRACE_SECONDS, node.config)
+
+
+def end_process_after(seconds: float, config: pytest.Config) -> None:
+    """Have this process say where its threads are, and end, unless that is cancelled before."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

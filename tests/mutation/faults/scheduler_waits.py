@@ -10,12 +10,15 @@ _QUEUE = "rlinf/scheduler/channel/queue.py"
 _BACKENDS = "rlinf/scheduler/channel/channel_backend.py"
 _SERIALIZATION = "rlinf/scheduler/comm/serialization.py"
 
+_RAY_CALLS = "rlinf/scheduler/ray_calls.py"
+
 _GIVEN_UP = (
     "tests/unit/scheduler/channel/test_channel_backend.py",
     "tests/unit/scheduler/comm/test_work_given_up.py",
     "tests/unit/scheduler/comm/test_outbox.py",
 )
 _QUEUES = ("tests/unit/scheduler/channel/test_queue.py",)
+_STARTS = ("tests/unit/scheduler/test_ray_calls.py",)
 _DEADLINES = ("tests/unit/scheduler/comm/test_futures.py",)
 _IN_PLACE = ("tests/unit/scheduler/test_runtime_tensors.py",)
 _SEGMENTS = ("tests/unit/scheduler/comm/test_segment_pool.py",)
@@ -261,5 +264,33 @@ FAULTS: list[Fault] = [
         after="                pass",
         tests=_LOCAL,
         what="reading stays with the thread that has waited",
+    ),
+    Fault(
+        file=_RAY_CALLS,
+        before="return [work.wait(limit) for work in works]",
+        after="return ray.get(list(calls))",
+        tests=_STARTS,
+        what="a process that Ray cannot start is waited for without end",
+    ),
+    Fault(
+        file=_RAY_CALLS,
+        before="return [work.wait(limit) for work in works]",
+        after="return [work.wait(limit) for work in sorted(works, key=lambda work: not work.done())]",
+        tests=_STARTS,
+        what="results in the order in which they come",
+    ),
+    Fault(
+        file=_RAY_CALLS,
+        before="            promise.set_exception(error)",
+        after="            promise.set_result(error)",
+        tests=_STARTS,
+        what="what a node raised counts as its answer",
+    ),
+    Fault(
+        file=_RAY_CALLS,
+        before="    limit = start_limit_seconds()\n",
+        after="    limit = 600.0\n",
+        tests=_STARTS,
+        what="the variable of the limit is not read",
     ),
 ]
