@@ -169,7 +169,10 @@ def serve(listener: socket.socket, modules: Sequence[str], job: str | None = Non
         sys.stdout.flush()
         while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
             with listener.accept()[0] as connection:
-                start, files = receive(connection)
+                try:
+                    start, files = receive(connection)
+                except ConnectionError:
+                    continue
                 of_job = job or job_of(start)
                 answer = "y" if start.is_like(Start.here()) else "n"
                 if answer == "y" and of_job != job:
@@ -191,7 +194,8 @@ def serve(listener: socket.socket, modules: Sequence[str], job: str | None = Non
                         os.dup2(file, number)
                         os.close(file)
                     return start
-                connection.sendall(answer.encode())
+                with contextlib.suppress(ConnectionError):  # it was ended meanwhile
+                    connection.sendall(answer.encode())
             for file in files:
                 os.close(file)
         return None
@@ -201,7 +205,10 @@ def receive(connection: socket.socket) -> tuple[Start, list[int]]:
     """Return what a worker was started with, its standard input and outputs, and where a script's end is told."""
     message, files, *_ = socket.recv_fds(connection, 1 << 20, len(STREAMS) + 1)
     while not message.endswith(b"\n"):
-        message += connection.recv(1 << 20)
+        more = connection.recv(1 << 20)
+        if not more:
+            raise ConnectionError("A worker was ended before it had asked.")
+        message += more
     return Start(**json.loads(message)), files
 
 

@@ -1,7 +1,10 @@
 """Waits that are given up at random moments: no item is lost, none comes twice, none out of order."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
+import inspect
 import random
 import signal
 import time
@@ -90,20 +93,47 @@ class Fickle(Worker):
         return got
 
 
-def _interrupt(_: object, frame: FrameType | None) -> None:
-    """Interrupt a wait, as a notebook's stop button does.
+class Interrupts:
+    """Interrupt waits again and again, as a notebook's stop button does.
 
     One that has ended has given its item to the caller, and one that has not begun is not under test: those are left
-    alone, and a later one is interrupted.
+    alone, and a later one is interrupted. It takes the signal that limits the time of tests: they limit theirs.
     """
-    signal.setitimer(signal.ITIMER_REAL, 0.001)
-    while frame is not None:
-        work = frame.f_locals.get("self")
-        if isinstance(work, AsyncWork) and frame.f_code.co_name == "wait":
-            if work._outcome is None:
-                raise KeyboardInterrupt
-            return
-        frame = frame.f_back
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._work: AsyncWork[Any] | None = None
+
+    def __enter__(self) -> Interrupts:
+        self._before = signal.signal(signal.SIGALRM, self._ring)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+
+    def wait(self, work: AsyncWork[Any], after: float) -> Any:
+        """Return what the work has brought; None if it was interrupted, a number of seconds from now or later."""
+        self._work = work
+        signal.setitimer(signal.ITIMER_REAL, after)
+        try:
+            return work.wait()
+        except KeyboardInterrupt:
+            self.count += 1
+            return None
+        finally:
+            self._work = None
+
+    def _ring(self, _: object, frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        # To look at a frame's variables would keep alive what they hold, such as the error of an earlier interrupt.
+        while frame is not None and frame.f_code is not _WAIT:
+            frame = frame.f_back
+        if frame is not None and self._work is not None and self._work._outcome is None:
+            raise KeyboardInterrupt
+
+
+_WAIT = inspect.unwrap(AsyncWork.wait).__code__
 
 
 @pytest.fixture
@@ -179,22 +209,14 @@ def test_puts_that_time_out(sides: Any, channel: Channel, chance: random.Random)
 def test_interrupts_lose_nothing(sides: Any, channel: Channel, chance: random.Random) -> None:
     """In the driver; a worker's waits are interrupted by nothing but its end."""
     feeding = sides[0].feed(channel, "right", 0, chance)
-    got, interrupts = [], 0
-    before = signal.signal(signal.SIGALRM, _interrupt)
-    try:
-        while len(got) < COUNT:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02))
-                number, _ = channel.get(timeout=60)
-                got.append(number)
-            except KeyboardInterrupt:
-                interrupts += 1
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    feeding.wait(timeout=PROCESS_SECONDS)
+    got, until = [], time.monotonic() + 120
+    with Interrupts() as interrupts:
+        while len(got) < COUNT and time.monotonic() < until:
+            item = interrupts.wait(channel.get(async_op=True, timeout=60), chance.uniform(0.0005, 0.02))
+            got += [] if item is None else [item[0]]
     assert got == list(range(COUNT))
-    assert interrupts
+    feeding.wait(timeout=PROCESS_SECONDS)
+    assert interrupts.count
 
 
 def test_a_consumer_that_dies_with_items_that_it_has_not_taken(

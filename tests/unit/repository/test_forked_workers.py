@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -116,3 +117,13 @@ def test_a_script_with_other_variables_of_the_start_imports_all_anew(
     script = start_script([path], {**environment, "PYTHONHASHSEED": "7"}, str(tmp_path))
     assert isinstance(script, subprocess.Popen)
     assert script.communicate(timeout=60)[0].split() == ["False", "7"]
+
+
+def test_a_worker_that_is_ended_before_it_asks_holds_up_nobody(tmp_path: Path, environment: dict[str, str]) -> None:
+    start_script([write_script(tmp_path, "print(1)")], environment, str(tmp_path)).communicate(timeout=60)
+    for _ in range(2):
+        with socket.socket(socket.AF_UNIX) as ended:
+            ended.connect(os.environ[forked_workers.SOCKET])
+    script = start_script([write_script(tmp_path, "print(2)")], environment, str(tmp_path))
+    assert isinstance(script, Script), "the server lives"
+    assert script.communicate(timeout=60)[0].split() == ["2"]
