@@ -422,7 +422,7 @@ def main() -> None:
         print(f"wrote {args.out}")
         return
     if args.model_type == "openvla_oft":
-        state_dim = args.state_dim if args.use_proprio else 0
+        state_dim = args.state_dim if args.use_proprio else None
         cfg: OpenVLAConfig = OpenVLAOFTConfig(**keys, head=args.head, use_proprio=args.use_proprio, state_dim=state_dim)
     else:
         cfg = OpenVLAConfig(**keys)

@@ -67,11 +67,6 @@ def check_openvla(check: Check[EmbodiedConfig]) -> None:
             )
         check.unused(model, ("state_dim",), path, "with model_type=openvla")
         return
-    if model.use_proprio and model.state_dim == 0:
-        check.problem(
-            f"{path}.state_dim",
-            "received 0; use_proprio reads states. Set it to their length.",
-        )
     if not model.use_proprio:
         check.unused(model, ("state_dim",), path, "without actor.model.use_proprio")
     if model.head == "l1":
@@ -92,8 +87,6 @@ def check_flow_vla(check: Check[EmbodiedConfig]) -> None:
             f"received {model.num_action_chunks}; the model predicts {path}.horizon {model.horizon} actions. Set it to "
             f"{model.horizon} or less.",
         )
-    if model.state_dim == 0:
-        check.problem(f"{path}.state_dim", "received 0; the model reads states. Set it to their length.")
     if model.is_lora and isinstance(loss, NFTLossConfig):
         check.problem(
             f"{path}.is_lora",

@@ -28,8 +28,8 @@ class VLAConfig(ModelConfig, LoRAKeys):
     """Folder in the published layout; or its name on the Hub, unless ``HF_HUB_OFFLINE`` is set."""
     action_dim: PositiveInt
     """Length of one action (``A``); that of the statistics of ``unnorm_key``."""
-    state_dim: NonNegativeInt = 0
-    """Length of ``obs["states"]`` where the model reads it."""
+    state_dim: PositiveInt | None = None
+    """Length of ``obs["states"]`` (``S``) where the model reads it; null is that of the statistics."""
     unnorm_key: str | None = None
     """Data set whose statistics actions and states are normalised by; null where the folder has one alone."""
     image_keys: list[str] = field(default_factory=lambda: ["main_images"])

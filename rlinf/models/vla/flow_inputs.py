@@ -55,7 +55,7 @@ class FlowInputs(abc.ABC):
         Raises:
             EnvironmentFailure: The environment shows no such images, sentences or states.
         """
-        state = self.states.normalize(states_of(obs).float().cpu())
+        state = self.states.normalize(states_of(obs, len(self.states)).float().cpu())
         ids, mask = self.encode(tasks_of(obs), state)
         record = {}
         for key in self.cfg.image_keys:

@@ -59,6 +59,9 @@ class Normalizer:
     mask: torch.Tensor
     scheme: Scheme
 
+    def __len__(self) -> int:
+        return len(self.low)
+
     def normalize(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return numbers [..., A] in the model's units; with ``bounds*``, cut off at -1 and 1."""
         low, high, mask = (tensor.to(numbers.device) for tensor in (self.low, self.high, self.mask))
@@ -123,13 +126,14 @@ class Statistics:
         assert unnorm_key is not None
         return cls(known[unnorm_key], unnorm_key)
 
-    def normalizer(self, entry: str, scheme: Scheme, size: int) -> Normalizer:
+    def normalizer(self, entry: str, scheme: Scheme, size: int | None) -> Normalizer:
         """Return what normalises actions or states.
 
         Args:
             entry: ``action`` or ``proprio``.
             scheme: Which statistics.
-            size: Numbers that the model has.
+            size: Numbers that the model has; None is as many as the statistics have. Further statistics may be there
+                where they are all 0, as padding is.
 
         Raises:
             ConfigError: There are no such statistics, or of another length.
@@ -143,14 +147,15 @@ class Statistics:
                 "norm_scheme or unnorm_key."
             )
         low, high = (torch.tensor(found[name], dtype=torch.float32) for name in fields)
-        if len(low) != size:
+        size, given = size or len(low), len(low)
+        if given < size or low[size:].any() or high[size:].any():
             key = "action_dim" if entry == "action" else "state_dim"
             raise ConfigError(
-                f"actor.model.{key}: received {size}; the statistics of data set '{self._name}' have {len(low)} "
-                f"numbers of '{entry}'. Set it to {len(low)}, or choose another unnorm_key."
+                f"actor.model.{key}: received {size}; the statistics of data set '{self._name}' have {given} "
+                f"numbers of '{entry}'. Set it to {given}, or choose another unnorm_key."
             )
-        mask = torch.tensor(found.get("mask", [True] * size), dtype=torch.bool)
-        return Normalizer(low, high, mask, scheme)
+        mask = torch.tensor(found.get("mask", [True] * given), dtype=torch.bool)
+        return Normalizer(low[:size], high[:size], mask[:size], scheme)
 
 
 def read_statistics(folder: Path) -> dict[str, dict[str, Any]]:

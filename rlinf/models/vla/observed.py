@@ -22,15 +22,19 @@ def image_of(obs: Observation, key: str) -> torch.Tensor:
     return image
 
 
-def states_of(obs: Observation) -> torch.Tensor:
+def states_of(obs: Observation, size: int) -> torch.Tensor:
     """Return the states, [B, S].
 
+    Args:
+        obs: What the environment shows.
+        size: ``S``, the numbers that the model's statistics have.
+
     Raises:
-        EnvironmentFailure: There are none.
+        EnvironmentFailure: There are none, or of another length.
     """
     states = obs.get("states")
-    if not isinstance(states, torch.Tensor):
-        raise _failure("states", obs, "the model reads float32 [B, S]")
+    if not isinstance(states, torch.Tensor) or states.shape[-1] != size:
+        raise _failure("states", obs, f"the model reads float32 [B, {size}], as its statistics or state_dim say")
     return states
 
 

@@ -43,7 +43,9 @@ class OpenVLAOFTPolicy(PrismaticPolicy):
         if cfg.use_film:
             assert isinstance(self.vision_backbone, VisionBackbone)
             self.vision_backbone = FiLMBackbone(self.vision_backbone, self.word_width)
-        self.proprio_projector = ProprioProjector(cfg.state_dim, self.word_width) if cfg.use_proprio else None
+        self.proprio_projector: ProprioProjector | None = None
+        if cfg.use_proprio:
+            self.proprio_projector = ProprioProjector(cfg.state_dim or len(inputs.states or ()), self.word_width)
         self.action_head: L1Head | None = None
         if cfg.head == "l1":
             self.action_head = L1Head(self.word_width, cfg.action_dim)

@@ -62,7 +62,7 @@ class PrismaticInputs:
         ids, mask = self.prompts.encode(tasks_of(obs))
         record |= {"token_ids": ids.to(device), "token_mask": mask.to(device)}
         if self.states is not None:
-            record["state"] = self.states.normalize(states_of(obs).to(device, torch.float32))
+            record["state"] = self.states.normalize(states_of(obs, len(self.states)).to(device, torch.float32))
         return record
 
     def _image(self, obs: Observation, key: str) -> torch.Tensor:

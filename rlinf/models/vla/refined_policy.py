@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.model import MLPPolicyConfig
-from rlinf.config.schema.vla import FlowVLAConfig
 from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import Mode
 from rlinf.models.control.deterministic_mlp_policy import DeterministicMLPPolicy
@@ -78,7 +77,7 @@ class ProposalEncoder(Encoder):
         super().__init__()
         self._flow = (flow,)  # not a submodule: the policy has it already
         self.dropout = dropout
-        self.width = flow.feature_width + flow.cfg.state_dim + cfg.num_action_chunks * cfg.action_size
+        self.width = flow.feature_width + len(flow.inputs.states) + cfg.num_action_chunks * cfg.action_size
 
     @torch.no_grad()
     def observe(self, obs: Observation, device: torch.device) -> dict[str, torch.Tensor]:
@@ -89,7 +88,7 @@ class ProposalEncoder(Encoder):
         chain, _ = flow.sample(prefix, record["state"], start, None)
         return {
             "features": prefix.mean().float(),
-            "states": record["state"][:, : flow.cfg.state_dim],
+            "states": record["state"][:, : len(flow.inputs.states)],
             PROPOSAL: flow.executed(chain[:, -1:])[:, 0].float(),
             KEPT: torch.ones(len(start), 1, device=device),
         }
@@ -105,9 +104,9 @@ class ProposalEncoder(Encoder):
         return inputs | {KEPT: kept.float()}
 
 
-def action_policy_config(cfg: FlowVLAConfig) -> MLPPolicyConfig:
-    """Return the keys of the small policy."""
-    keys = cfg.action_policy
+def action_policy_config(flow: FlowVLAPolicy) -> MLPPolicyConfig:
+    """Return the keys of the small policy that refines the actions of a flow."""
+    cfg, keys = flow.cfg, flow.cfg.action_policy
     return MLPPolicyConfig(
         model_type=cfg.model_type,
         add_q_head=True,
@@ -115,7 +114,7 @@ def action_policy_config(cfg: FlowVLAConfig) -> MLPPolicyConfig:
         num_q_heads=cfg.num_q_heads,
         q_head_type=cfg.q_head_type,
         num_action_chunks=cfg.num_action_chunks,
-        obs_dim=cfg.state_dim,
+        obs_dim=len(flow.inputs.states),
         action_dim=cfg.action_dim,
         action_scale=keys.action_scale,
         hidden_dims=keys.hidden_dims,

@@ -24,5 +24,5 @@ def finish_flow(flow: FlowVLAPolicy, published: PublishedWeights, folder: Path) 
     if not cfg.add_q_head:
         return flow.eval()
     if cfg.refine_actions:
-        return RefinedPolicy(action_policy_config(cfg), flow, dropout=cfg.action_policy.proposal_dropout).eval()
-    return SteeredPolicy(noise_policy_config(cfg, flow.padded_dim), flow).eval()
+        return RefinedPolicy(action_policy_config(flow), flow, dropout=cfg.action_policy.proposal_dropout).eval()
+    return SteeredPolicy(noise_policy_config(flow), flow).eval()

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.model import CNNPolicyConfig
-from rlinf.config.schema.vla import FlowVLAConfig
 from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.errors import AlgorithmError
 from rlinf.models.base_policy import Mode
@@ -91,7 +90,8 @@ class SteeringEncoder(ImageEncoder):
     def observe(self, obs: Observation, device: torch.device) -> dict[str, torch.Tensor]:
         """See ``Encoder``."""
         seen: Observation = {key: resize(image_of(obs, key), self.cfg.camera_size, "bilinear") for key in self.cameras}
-        seen["states"] = self._inputs.states.normalize(states_of(obs).float().cpu())
+        states = self._inputs.states
+        seen["states"] = states.normalize(states_of(obs, len(states)).float().cpu())
         return super().observe(seen, device)
 
 
@@ -119,21 +119,20 @@ class SteeredWeights:
         return start[begin:end] if start.ndim else start
 
 
-def noise_policy_config(cfg: FlowVLAConfig, noise_dim: int) -> CNNPolicyConfig:
+def noise_policy_config(flow: FlowVLAPolicy) -> CNNPolicyConfig:
     """Return the keys of the policy over noise.
 
     Args:
-        cfg: The ``actor.model`` section.
-        noise_dim: Numbers of the noise (``D``).
+        flow: The flow, whose noise (``D`` numbers) it chooses.
     """
-    keys = cfg.noise_policy
+    cfg, keys = flow.cfg, flow.cfg.noise_policy
     return CNNPolicyConfig(
         model_type=cfg.model_type,
         add_q_head=True,
         num_q_heads=cfg.num_q_heads,
         q_head_type=cfg.q_head_type,
-        obs_dim=cfg.state_dim,
-        action_dim=noise_dim,
+        obs_dim=len(flow.inputs.states),
+        action_dim=flow.padded_dim,
         action_scale=keys.noise_scale,
         hidden_dims=keys.hidden_dims,
         activation=keys.activation,

@@ -104,6 +104,27 @@ FAULTS: list[Fault] = [
         "entries that are not normalised are lost",
     ),
     Fault(
+        f"{SOURCE}/norm_statistics.py",
+        "if given < size or low[size:].any() or high[size:].any():",
+        "if given < size:",
+        STATISTICS,
+        "states that are shorter than those of the data set pass",
+    ),
+    Fault(
+        f"{SOURCE}/norm_statistics.py",
+        "size, given = size or len(low), len(low)",
+        "size, given = size or 1, len(low)",
+        STATISTICS,
+        "the length of states is not that of the statistics",
+    ),
+    Fault(
+        f"{SOURCE}/observed.py",
+        " or states.shape[-1] != size:",
+        ":",
+        (f"{VLA}/test_prismatic_policy.py",),
+        "states of another length fail as tensors that cannot be subtracted",
+    ),
+    Fault(
         f"{SOURCE}/published_folder.py",
         "require_same_names(model, self)",
         "pass",

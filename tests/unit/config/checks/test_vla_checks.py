@@ -31,13 +31,12 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({f"{MODEL}.lora_rank": 8}, f"{MODEL}.lora_rank", "without actor.model.is_lora"),
     ({f"{MODEL}.value_detach": True}, f"{MODEL}.value_detach", "without actor.model.add_value_head"),
     ({f"{MODEL}.state_dim": 8}, f"{MODEL}.state_dim", "without actor.model.use_proprio"),
-    ({f"{MODEL}.use_proprio": True}, f"{MODEL}.state_dim", "use_proprio reads states"),
     ({f"{MODEL}.l1_std": 0.1}, f"{MODEL}.l1_std", "with actor.model.head=tokens"),
     (L1 | {f"{MODEL}.top_k": 3}, f"{MODEL}.top_k", "with actor.model.head=l1"),
     (OPENVLA | {f"{MODEL}.num_action_chunks": 2}, f"{MODEL}.num_action_chunks", "model_type to openvla_oft"),
     (OPENVLA | {f"{MODEL}.image_keys": ["a", "b"]}, f"{MODEL}.image_keys", "openvla sees one image"),
     (PI | {f"{MODEL}.num_action_chunks": 60}, f"{MODEL}.num_action_chunks", "Set it to 50 or less"),
-    (PI | {f"{MODEL}.state_dim": 0}, f"{MODEL}.state_dim", "the model reads states"),
+    (PI | {f"{MODEL}.state_dim": 0}, f"{MODEL}.state_dim", "allowed: integer > 0 or null"),
     (PI | {f"{MODEL}.noise_method": "flow_ode"}, f"{MODEL}.noise_method", "Set it to flow_sde"),
     (PI | NFT | {f"{MODEL}.is_lora": True}, f"{MODEL}.is_lora", "compares with a copy of all weights"),
     (PI | {f"{MODEL}.noise_policy": {"image_size": 32}}, f"{MODEL}.noise_policy", "without actor.model.add_q_head"),
@@ -89,6 +88,8 @@ def test_what_does_not_fit_is_located_and_mended(
 
 FITTING = {
     "tokens": {},
+    "states": {f"{MODEL}.use_proprio": True},
+    "states of some length": {f"{MODEL}.use_proprio": True, f"{MODEL}.state_dim": 8},
     "l1": L1,
     "openvla": OPENVLA,
     "pi0": PI,

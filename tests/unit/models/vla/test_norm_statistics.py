@@ -93,6 +93,19 @@ def test_what_does_not_fit_is_refused(key: str, size: int, scheme: Scheme, words
         Statistics.of_folder(tmp_path, key).normalizer("action", scheme, size)
 
 
+def test_the_length_is_that_of_the_statistics_which_may_be_padded(tmp_path: Path) -> None:
+    entry = {"q01": [0.0, -1.0, 0.0], "q99": [2.0, 1.0, 0.0], "mask": [True, False, True]}
+    folder_with(tmp_path, "dataset_statistics.json", {"mine": {"action": entry, "proprio": entry}})
+    statistics = Statistics.of_folder(tmp_path, None)
+    assert len(statistics.normalizer("proprio", "bounds_q99", None)) == 3
+    short = statistics.normalizer("proprio", "bounds_q99", 2)
+    assert len(short) == 2
+    assert short.normalize(torch.tensor([[2.0, 0.5]])).tolist() == [[1.0, 0.5]]
+    for size in (1, 4):  # one that is no padding, and one that is not there
+        with pytest.raises(ConfigError, match=f"state_dim: received {size}; .* have 3 numbers of 'proprio'"):
+            statistics.normalizer("proprio", "bounds_q99", size)
+
+
 def test_names_without_idle_actions_are_found(tmp_path: Path) -> None:
     bounds = {"action": {"min": [0.0], "max": [1.0]}}
     folder_with(tmp_path, "dataset_statistics.json", {"libero_goal_no_noops": bounds, "other": bounds})

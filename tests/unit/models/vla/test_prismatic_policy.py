@@ -36,8 +36,9 @@ def test_images_are_seen_in_their_order(tmp_path: Path) -> None:
     torch.testing.assert_close(seen[0].roll(4, 1), seen[1])
 
 
-def test_states_are_normalised_and_cut_off(tmp_path: Path) -> None:
-    policy = random_policy("oft", tmp_path, use_proprio=True, state_dim=2)
+@pytest.mark.parametrize("state_dim", [2, None])
+def test_states_are_normalised_and_cut_off(state_dim: int | None, tmp_path: Path) -> None:
+    policy = random_policy("oft", tmp_path, use_proprio=True, state_dim=state_dim)
     record = policy.inputs.record(observations(), policy.device)
     torch.testing.assert_close(record["state"], observations()["states"].clamp(-1, 1), atol=1e-6, rtol=0)
 
@@ -48,7 +49,11 @@ def test_states_are_normalised_and_cut_off(tmp_path: Path) -> None:
         ({"main_images": None}, r"image_keys must name uint8 \[B, H, W, 3\]; received no such key for 'main_images'"),
         ({"main_images": torch.zeros(3, 28, 28, 3)}, r"received torch.float32 \[3, 28, 28, 3\]"),
         ({"task_descriptions": None}, "needs B sentences"),
-        ({"states": None}, "the model reads float32"),
+        ({"states": None}, r"the model reads float32 \[B, 2\].*received no such key"),
+        (
+            {"states": torch.zeros(3, 4)},
+            r"the model reads float32 \[B, 2\], .* received torch.float32 \[3, 4\]",
+        ),
     ],
 )
 def test_an_environment_that_shows_something_else_is_an_error(change: Any, words: str, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ pytest.importorskip("transformers")
 ROWS, CHUNK, DIM, WIDTH = 3, 2, 3, 24
 KEYS: dict[str, Any] = {
     "add_q_head": True,
+    "state_dim": None,
     "refine_actions": True,
     "num_q_heads": 4,
     "action_policy": ActionPolicyConfig(hidden_dims=[16, 16], action_scale=1.5, proposal_dropout=0.5),

@@ -32,6 +32,7 @@ pytest.importorskip("transformers")
 ROWS, NOISE, HORIZON = 3, 8, 6
 KEYS: dict[str, Any] = {
     "add_q_head": True,
+    "state_dim": None,
     "num_q_heads": 4,
     "noise_policy": NoisePolicyConfig(hidden_dims=[16, 16], image_size=20, latent_dim=8, noise_scale=1.5),
 }
@@ -148,10 +149,13 @@ def test_the_policy_over_noise_has_the_keys_that_are_given(policy: SteeredPolicy
         latent_dim=5,
         random_shift=2,
     )
-    found = noise_policy_config(replace(policy.flow.cfg, noise_policy=given, q_head_type="layer_norm"), 7)
+    flow = policy.flow
+    flow.cfg, flow.padded_dim = replace(flow.cfg, noise_policy=given, q_head_type="layer_norm"), 7
+    found = noise_policy_config(flow)
     for key, value in asdict(given).items():
         if hasattr(found, key) and key != "image_size":
             assert getattr(found, key) == value
+    assert found.obs_dim == 3
     assert (found.camera_size, found.action_size, found.q_head_type) == ((24, 24), 7, "layer_norm")
     assert found.num_action_chunks == 1
 

@@ -109,7 +109,8 @@ def random_policy(kind: str, folder: Path, **keys: Any) -> PrismaticPolicy:
     if not (folder / "config.json").exists():
         shape = TinyShape(action_dim=3, state_dim=2, num_bins=32, words=tuple(TASKS))
         cfg_class: Any = OpenVLAConfig if kind == "openvla" else OpenVLAOFTConfig
-        write_tiny(folder, shape, cfg_class(model_type="any", model_path="", **base))
+        stored = base | {"state_dim": shape.state_dim if base.get("use_proprio") else None}
+        write_tiny(folder, shape, cfg_class(model_type="any", model_path="", **stored))
     return build(kind, model_path=str(folder), **base)
 
 
