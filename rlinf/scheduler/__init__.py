@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from rlinf.scheduler.address import WorkerInfo as WorkerInfo
     from rlinf.scheduler.channel import Channel as Channel
     from rlinf.scheduler.cluster import Cluster as Cluster
+    from rlinf.scheduler.comm.device_transfers import CollectiveGroupOptions as CollectiveGroupOptions
     from rlinf.scheduler.comm.work import AsyncWork as AsyncWork
     from rlinf.scheduler.group import WorkerGroup as WorkerGroup
     from rlinf.scheduler.hardware_info import HardwareInfo as HardwareInfo
-    from rlinf.scheduler.messaging import CollectiveGroupOptions as CollectiveGroupOptions
     from rlinf.scheduler.results import CompletionQueue as CompletionQueue
     from rlinf.scheduler.results import WorkerGroupFuncResult as WorkerGroupFuncResult
     from rlinf.scheduler.results import wait_all as wait_all
@@ -40,7 +40,7 @@ _HOMES = {
     "AsyncWork": "rlinf.scheduler.comm.work",
     "Channel": "rlinf.scheduler.channel",
     "Cluster": "rlinf.scheduler.cluster",
-    "CollectiveGroupOptions": "rlinf.scheduler.messaging",
+    "CollectiveGroupOptions": "rlinf.scheduler.comm.device_transfers",
     "ComponentPlacement": "rlinf.placement",
     "FlexiblePlacementStrategy": "rlinf.placement",
     "HardwareInfo": "rlinf.scheduler.hardware_info",

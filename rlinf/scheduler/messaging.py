@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlinf.errors import CommTimeoutError, PayloadError
 from rlinf.scheduler.address import WorkerAddress
+from rlinf.scheduler.comm.device_transfers import CollectiveGroupOptions
 from rlinf.scheduler.comm.endpoint import Frame
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import Fetch, Park, check_dense, decode, encode, fill_tensor, tensor_bytes
@@ -28,46 +28,17 @@ Ranks = int | Sequence[int]
 _BROADCAST = ("rlinf", "broadcast")
 
 
-@dataclass(frozen=True)
-class CollectiveGroupOptions:
-    """Settings of collectives over accelerators, accepted from published code; no transport here has a use for them.
+def options_of(tag: Hashable, options: CollectiveGroupOptions | None) -> tuple[Hashable, CollectiveGroupOptions | None]:
+    """Return a message's tag and its options; by position, published code gives the options in the tag's place.
 
-    Attributes:
-        accel_cluster_size: Thread blocks of a cluster, or None for the library's choice.
-        accel_max_ctas: Most thread blocks that a collective may use, or None for the library's choice.
-        accel_min_ctas: Fewest thread blocks that a collective may use, or None for the library's choice.
-        is_high_priority_stream: Whether collectives run on a high-priority stream.
-        use_ring_broadcast: Whether a broadcast goes from receiver to receiver.
-    """
-
-    accel_cluster_size: int | None = None
-    accel_max_ctas: int | None = None
-    accel_min_ctas: int | None = None
-    is_high_priority_stream: bool = False
-    use_ring_broadcast: bool = False
-
-    def is_empty_options(self) -> bool:
-        """Whether every field has its default."""
-        return self == CollectiveGroupOptions()
-
-
-def note_options(tag: Hashable, options: CollectiveGroupOptions | None) -> Hashable:
-    """Log once per process and option that it is not used.
-
-    Args:
-        tag: The message's tag; by position, published code gives the options in its place.
-        options: The message's options.
-
-    Returns:
-        The tag.
+    One that has no effect is logged, once per process.
     """
     if isinstance(tag, CollectiveGroupOptions):
         tag, options = None, tag
-    for field in fields(options) if options is not None else ():
-        if getattr(options, field.name) != field.default:
-            why = "messages travel over shared memory and sockets, not over collectives"
-            note_unused(f"CollectiveGroupOptions.{field.name}", why)
-    return tag
+    if options is not None and options.use_ring_broadcast:
+        why = "a broadcast writes to the memory of a node once, whence all its receivers read"
+        note_unused("CollectiveGroupOptions.use_ring_broadcast", why)
+    return tag, options
 
 
 class Messenger:
@@ -81,10 +52,19 @@ class Messenger:
         self.address = address
         self._trace = MessageTrace(address)
 
-    def send(self, obj: Any, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None) -> AsyncWork[None]:
+    def send(
+        self,
+        obj: Any,
+        group: str,
+        ranks: Ranks,
+        *,
+        tag: Hashable,
+        timeout: float | None,
+        options: CollectiveGroupOptions | None = None,
+    ) -> AsyncWork[None]:
         """Send an object to one or several ranks."""
         with self._trace.sending(tag, (group, ranks)):
-            return self._send_frames(encode(obj, self._parker(group, ranks)), group, ranks, tag, timeout)
+            return self._send_frames(encode(obj, self._parker(group, ranks, options)), group, ranks, tag, timeout)
 
     def recv(self, group: str, rank: int, *, tag: Hashable, timeout: float | None) -> AsyncWork[Any]:
         """Receive an object from a rank."""
@@ -103,7 +83,14 @@ class Messenger:
         return torch.frombuffer(memory, dtype=torch.uint8)
 
     def send_tensor(
-        self, tensor: torch.Tensor, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None
+        self,
+        tensor: torch.Tensor,
+        group: str,
+        ranks: Ranks,
+        *,
+        tag: Hashable,
+        timeout: float | None,
+        options: CollectiveGroupOptions | None = None,
     ) -> AsyncWork[None]:
         """Send a tensor's bytes to one or several ranks.
 
@@ -111,7 +98,7 @@ class Messenger:
             PayloadError: The tensor is not dense.
         """
         check_dense(tensor, f"send_tensor at {self.address}")
-        park = self._parker(group, ranks)
+        park = self._parker(group, ranks, options)
         with self._trace.sending(("tensor", tag), (group, ranks)):
             ticket = None if park is None else park(tensor)
             header = pickle.dumps((str(tensor.dtype), tuple(tensor.shape), ticket))
@@ -179,11 +166,11 @@ class Messenger:
         found: AsyncWork[Any] = AsyncWork(runtime.lookup_group(group, True), describe=what)
         return [info.endpoint.node_id for info in found.wait(default_timeout_seconds())]
 
-    def _parker(self, group: str, ranks: Ranks) -> Park | None:
+    def _parker(self, group: str, ranks: Ranks, options: CollectiveGroupOptions | None) -> Park | None:
         """Return what keeps large accelerator tensors back for their receiver; None where they go through the host."""
         runtime = current_runtime()
         receiver = runtime.outbox.known(group, ranks) if isinstance(ranks, int) else None
-        return None if receiver is None else runtime.devices.parker(receiver.endpoint)
+        return None if receiver is None else runtime.devices.parker(receiver.endpoint, options)
 
     def _ranks(self, name: str, ranks: Ranks | None) -> list[int]:
         if ranks is None:

@@ -15,9 +15,10 @@ from rlinf.errors import RLinfError, UnsupportedError
 from rlinf.placement import AcceleratorType
 from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 from rlinf.scheduler.channel import Channel
+from rlinf.scheduler.comm.device_transfers import CollectiveGroupOptions
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.scheduler.hardware_info import HardwareInfo
-from rlinf.scheduler.messaging import CollectiveGroupOptions, Messenger, note_options
+from rlinf.scheduler.messaging import Messenger, options_of
 from rlinf.scheduler.platform import LazyDeviceType, LazyPlatform, worker_device
 from rlinf.scheduler.probe import find_free_port
 from rlinf.scheduler.runtime import current_runtime, find_runtime
@@ -215,14 +216,15 @@ class Worker:
             async_op: Return an ``AsyncWork`` instead of waiting until the receivers are found.
             tag: The tag that the receiver must give; None matches None.
             timeout: Seconds to wait for the receivers' launch; None is ``RLINF_TIMEOUT_SECONDS``.
-            options: Accepted from published code; has no effect, which is logged once.
+            options: How tensors travel onto another accelerator of the node; None leaves it to the library. To several
+                ranks, and to other nodes, they go through host memory, for which options have no use.
 
         Raises:
             WorkerDiedError: A receiver is gone.
             CommTimeoutError: The group was not launched in time.
         """
-        tag = note_options(tag, options)
-        work = self._messenger.send(obj, dst_group_name, dst_rank, tag=tag, timeout=timeout)
+        tag, options = options_of(tag, options)
+        work = self._messenger.send(obj, dst_group_name, dst_rank, tag=tag, timeout=timeout, options=options)
         return work if async_op else work.wait()
 
     @overload
@@ -246,13 +248,13 @@ class Worker:
             async_op: Return an ``AsyncWork`` instead of waiting.
             tag: The sender's tag.
             timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
-            options: As for ``send``.
+            options: Accepted as for ``send``; the sender's hold.
 
         Raises:
             WorkerDiedError: The sender is gone.
             CommTimeoutError: Nothing came in time.
         """
-        tag = note_options(tag, options)
+        tag, _ = options_of(tag, options)
         work = self._messenger.recv(src_group_name, src_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
@@ -271,8 +273,8 @@ class Worker:
         Raises:
             PayloadError: The tensor is not dense (sparse, nested or quantized): use ``send``.
         """
-        tag = note_options(tag, options)
-        work = self._messenger.send_tensor(tensor, dst_group_name, dst_rank, tag=tag, timeout=timeout)
+        tag, options = options_of(tag, options)
+        work = self._messenger.send_tensor(tensor, dst_group_name, dst_rank, tag=tag, timeout=timeout, options=options)
         return work if async_op else work.wait()
 
     def recv_tensor(
@@ -290,7 +292,7 @@ class Worker:
         Raises:
             PayloadError: The tensor is not dense, or the one that was sent has another shape or dtype.
         """
-        tag = note_options(tag, options)
+        tag, _ = options_of(tag, options)
         work = self._messenger.recv_tensor(tensor, src_group_name, src_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
@@ -311,13 +313,13 @@ class Worker:
             groups: (group, rank or ranks, None for all) of all workers that take part; None is the worker's own group.
             src: The source; None is the first rank of the first group.
             async_op: Return an ``AsyncWork`` instead of waiting.
-            options: As for ``send``.
+            options: Accepted as for ``send``; a broadcast goes through host memory.
             timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
 
         Returns:
             The source's object.
         """
-        note_options(None, options)
+        options_of(None, options)
         work = self._messenger.broadcast(obj, groups or [(self._group_name, None)], src, timeout=timeout)
         return work if async_op else work.wait()
 

@@ -15,7 +15,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,6 +38,36 @@ _SETTLE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
+class CollectiveGroupOptions:
+    """How a tensor travels from one accelerator to another: settings of the process group of a link.
+
+    The sender's hold, as both ends need the same; workers that use several have a link for each.
+
+    Attributes:
+        accel_cluster_size: Thread blocks of a cluster (NCCL's ``cga_cluster_size``); None is the library's choice.
+        accel_max_ctas: Most thread blocks that a transfer may use; None is the library's choice.
+        accel_min_ctas: Fewest thread blocks that a transfer may use; None is the library's choice.
+        is_high_priority_stream: Whether transfers run on a stream of high priority.
+        use_ring_broadcast: Accepted from published code, without effect: a broadcast writes to the memory of a node
+            once, whence all its receivers read.
+    """
+
+    accel_cluster_size: int | None = None
+    accel_max_ctas: int | None = None
+    accel_min_ctas: int | None = None
+    is_high_priority_stream: bool = False
+    use_ring_broadcast: bool = False
+
+    def is_empty_options(self) -> bool:
+        """Whether every field has its default."""
+        return self == CollectiveGroupOptions()
+
+    def of_links(self) -> CollectiveGroupOptions:
+        """Return what matters to a link: transfers with equal ones share it."""
+        return replace(self, use_ring_broadcast=False)
+
+
+@dataclass(frozen=True)
 class Ticket:
     """What a message holds in place of a parked tensor.
 
@@ -47,6 +77,7 @@ class Ticket:
         device: Identity of the device that it lies on.
         dtype: Element type.
         shape: Sizes.
+        options: Of the link that it comes over onto another device.
     """
 
     owner: EndpointInfo
@@ -54,6 +85,7 @@ class Ticket:
     device: str
     dtype: torch.dtype
     shape: tuple[int, ...]
+    options: CollectiveGroupOptions
 
 
 class Platform(Protocol):
@@ -73,7 +105,7 @@ class Platform(Protocol):
     def settle(self, device: torch.device) -> Callable[[], None]:
         """Record the calling thread's pending work on a device, and return a function that waits until it is done."""
 
-    def make_group(self, store: Any, rank: int) -> Any:
+    def make_group(self, store: Any, rank: int, options: CollectiveGroupOptions) -> Any:
         """Return the process group of two that rank ``rank`` of a link uses."""
 
     def share(self, tensor: torch.Tensor) -> Any:
@@ -113,11 +145,18 @@ class CudaPlatform:
         event.record(torch.cuda.current_stream(device))
         return event.synchronize
 
-    def make_group(self, store: Any, rank: int) -> Any:
+    def make_group(self, store: Any, rank: int, options: CollectiveGroupOptions) -> Any:
         """See ``Platform``."""
         import torch.distributed as dist
 
-        return dist.ProcessGroupNCCL(store, rank, 2, dist.ProcessGroupNCCL.Options())
+        chosen = dist.ProcessGroupNCCL.Options(is_high_priority_stream=options.is_high_priority_stream)
+        if options.accel_cluster_size is not None:
+            chosen.config.cga_cluster_size = options.accel_cluster_size
+        if options.accel_max_ctas is not None:
+            chosen.config.max_ctas = options.accel_max_ctas
+        if options.accel_min_ctas is not None:
+            chosen.config.min_ctas = options.accel_min_ctas
+        return dist.ProcessGroupNCCL(store, rank, 2, chosen)
 
     def share(self, tensor: torch.Tensor) -> Any:
         """See ``Platform``: torch counts the receiver's references and keeps the memory as long as there are any."""
@@ -139,6 +178,7 @@ class _Parked:
     flat: torch.Tensor
     receiver: str
     settle: Callable[[], None]
+    options: CollectiveGroupOptions
 
 
 class DeviceTransfers:
@@ -160,18 +200,18 @@ class DeviceTransfers:
         self._park_bytes = park_bytes
         self._numbers = itertools.count()
         self._parked: dict[int, _Parked] = {}
-        self._links: dict[tuple[str, str], _Link] = {}
+        self._links: dict[tuple[str, str, CollectiveGroupOptions], _Link] = {}
         self._lock = threading.Lock()
         self._lane = _Lane("rlinf-device")
         endpoint.serve("device_fetch", self._on_fetch)
 
-    def parker(self, receiver: EndpointInfo) -> Park | None:
+    def parker(self, receiver: EndpointInfo, options: CollectiveGroupOptions | None = None) -> Park | None:
         """Return what parks tensors for ``receiver``; None where there can be nothing to park."""
         if not self._platform.in_use() or receiver.node_id != self._endpoint.info.node_id:
             return None
-        return partial(self._park, receiver)
+        return partial(self._park, receiver, (options or CollectiveGroupOptions()).of_links())
 
-    def _park(self, receiver: EndpointInfo, tensor: torch.Tensor) -> Ticket | None:
+    def _park(self, receiver: EndpointInfo, options: CollectiveGroupOptions, tensor: torch.Tensor) -> Ticket | None:
         import torch
 
         size = tensor.numel() * tensor.element_size()
@@ -183,9 +223,9 @@ class DeviceTransfers:
         settle = self._platform.settle(tensor.device)
         number = next(self._numbers)
         with self._lock:
-            self._parked[number] = _Parked(flat, receiver.uid, settle)
+            self._parked[number] = _Parked(flat, receiver.uid, settle, options)
         identity = self._platform.identity(tensor.device)
-        return Ticket(self._endpoint.info, number, identity, tensor.dtype, tuple(tensor.shape))
+        return Ticket(self._endpoint.info, number, identity, tensor.dtype, tuple(tensor.shape), options)
 
     def fetch(self, ticket: Ticket) -> torch.Tensor:
         """Return the tensor of a ticket, on this process's device or in host memory; once only.
@@ -208,7 +248,7 @@ class DeviceTransfers:
         with self._lock:
             for number in [number for number, parked in self._parked.items() if parked.receiver == uid]:
                 del self._parked[number]
-            links = [self._links.pop(ends) for ends in list(self._links) if uid in ends]
+            links = [self._links.pop(ends) for ends in list(self._links) if uid in ends[:2]]
         for link in links:
             link.cut()
 
@@ -248,7 +288,7 @@ class DeviceTransfers:
 
         num_bytes = ticket.dtype.itemsize * torch.Size(ticket.shape).numel()
         flat = torch.empty(num_bytes, dtype=torch.uint8, device=device)
-        link = self._link(ticket.owner.uid, self._endpoint.info.uid)
+        link = self._link(ticket.owner.uid, self._endpoint.info.uid, ticket.options)
         with link.ordering:  # both ends must take several tensors in one order
             request = self._endpoint.request(ticket.owner, "device_fetch", (ticket.number, "link"))
             arrived = link.receive(flat)
@@ -263,7 +303,7 @@ class DeviceTransfers:
         if parked is None or parked.receiver != call.sender.uid:
             raise ClusterError(f"Tensor {number} of {self._endpoint.info.uid} is not parked for {call.sender.uid}.")
         if way == "link":
-            link = self._link(self._endpoint.info.uid, call.sender.uid)
+            link = self._link(self._endpoint.info.uid, call.sender.uid, parked.options)
             link.lane.submit(lambda: self._answer(call, parked, link.send))
         elif way == "handle":
             self._lane.submit(lambda: self._answer(call, parked, self._platform.share))
@@ -283,14 +323,14 @@ class DeviceTransfers:
         else:
             call.reply(given)
 
-    def _link(self, sender: str, receiver: str) -> _Link:
+    def _link(self, sender: str, receiver: str, options: CollectiveGroupOptions) -> _Link:
+        ends = (sender, receiver, options)
         with self._lock:
-            link = self._links.get((sender, receiver))
-            if link is None:
+            if ends not in self._links:
                 rank = 0 if sender == self._endpoint.info.uid else 1
-                path = self._folder / f"link-{sender}-{receiver}"
-                link = self._links[sender, receiver] = _Link(self._platform, path, rank)
-            return link
+                name = "-".join(map(str, ("link", sender, receiver, *astuple(options))))
+                self._links[ends] = _Link(self._platform, self._folder / name, rank, options)
+            return self._links[ends]
 
 
 class _Link:
@@ -300,14 +340,16 @@ class _Link:
         platform: Kind of device.
         path: File by which the two ends meet.
         rank: Which end.
+        options: Of the group.
     """
 
-    def __init__(self, platform: Platform, path: Path, rank: int) -> None:
+    def __init__(self, platform: Platform, path: Path, rank: int, options: CollectiveGroupOptions) -> None:
         self.ordering = threading.Lock()
         self.lane = _Lane(f"rlinf-link-{rank}")
         self._platform = platform
         self._path = path
         self._rank = rank
+        self._options = options
         self._group: Any = None
 
     def send(self, flat: torch.Tensor) -> None:
@@ -345,7 +387,7 @@ class _Link:
             import torch.distributed as dist
 
             store = dist.FileStore(str(self._path), 2)  # type: ignore[attr-defined]
-            self._group = self._platform.make_group(store, self._rank)
+            self._group = self._platform.make_group(store, self._rank, self._options)
         return self._group
 
 

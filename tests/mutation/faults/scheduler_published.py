@@ -151,4 +151,32 @@ FAULTS: list[Fault] = [
         tests=(_UNIT + "test_worker.py",),
         what="the seconds of a timer are counted twice",
     ),
+    Fault(
+        "rlinf/scheduler/comm/device_transfers.py",
+        "ends = (sender, receiver, options)",
+        "ends = (sender, receiver, CollectiveGroupOptions())",
+        ("tests/unit/scheduler/comm/test_device_transfers.py",),
+        "the first options of two workers hold for all that they exchange",
+    ),
+    Fault(
+        "rlinf/scheduler/comm/device_transfers.py",
+        "chosen.config.max_ctas = options.accel_max_ctas",
+        "chosen.config.min_ctas = options.accel_max_ctas",
+        ("tests/unit/scheduler/comm/test_device_transfers.py",),
+        "the most thread blocks are the fewest",
+    ),
+    Fault(
+        "rlinf/scheduler/comm/device_transfers.py",
+        "if uid in ends[:2]]",
+        "if uid in ends[:1]]",
+        ("tests/unit/scheduler/comm/test_device_transfers.py",),
+        "links to a dead receiver stay",
+    ),
+    Fault(
+        "rlinf/scheduler/messaging.py",
+        "runtime.devices.parker(receiver.endpoint, options)",
+        "runtime.devices.parker(receiver.endpoint)",
+        ("tests/unit/scheduler/test_runtime_tensors.py",),
+        "options get lost on their way to the link",
+    ),
 ]

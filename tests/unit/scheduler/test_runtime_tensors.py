@@ -10,9 +10,10 @@ import torch
 
 from rlinf.errors import PayloadError
 from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerInfo
+from rlinf.scheduler.comm.device_transfers import CollectiveGroupOptions
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 from rlinf.scheduler.messaging import Messenger
-from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
+from rlinf.scheduler.runtime import Runtime, current_runtime, enter_runtime, leave_runtime
 
 ME = WorkerAddress("me", 0, 1)
 
@@ -110,3 +111,14 @@ def test_tensors_that_are_not_dense_are_refused_on_either_side(messenger: Messen
     into = torch.zeros(3, dtype=torch.int8)
     messenger.recv_tensor(into, "me", 0, tag=None, timeout=20).wait()
     assert into.tolist() == [1, 1, 1], "the refused receive has taken nothing"
+
+
+def test_options_reach_what_parks_tensors(messenger: Messenger, monkeypatch: pytest.MonkeyPatch) -> None:
+    messenger.send("so that the receiver is known", "me", 0, tag=None, timeout=20).wait()
+    asked: list[Any] = []
+    monkeypatch.setattr(current_runtime().devices, "parker", lambda _, options=None: asked.append(options))
+    options = CollectiveGroupOptions(accel_max_ctas=2)
+    messenger.send(1, "me", 0, tag=None, timeout=20, options=options).wait()
+    messenger.send_tensor(torch.ones(3), "me", 0, tag=None, timeout=20, options=options).wait()
+    messenger.send(1, "me", 0, tag=None, timeout=20).wait()
+    assert asked == [options, options, None]

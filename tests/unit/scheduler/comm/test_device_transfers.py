@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, cast
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.errors import ClusterError, WorkerDiedError
 from rlinf.hybrid_engines.weights.bucket import WeightUpdate, fill_buckets, plan_buckets
 from rlinf.scheduler import Cluster, PackedPlacementStrategy
-from rlinf.scheduler.comm.device_transfers import DeviceTransfers
+from rlinf.scheduler.comm.device_transfers import CollectiveGroupOptions, CudaPlatform, DeviceTransfers
 from rlinf.scheduler.comm.endpoint import Endpoint
 from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
@@ -35,6 +36,7 @@ class HostPlatform:
         self.name = name
         self.opened = 0
         self.groups = 0
+        self.options: list[CollectiveGroupOptions] = []
 
     def in_use(self) -> bool:
         return True
@@ -48,8 +50,9 @@ class HostPlatform:
     def settle(self, device: torch.device | None) -> Callable[[], None]:
         return lambda: None
 
-    def make_group(self, store: Any, rank: int) -> dist.ProcessGroup:
+    def make_group(self, store: Any, rank: int, given: CollectiveGroupOptions) -> dist.ProcessGroup:
         self.groups += 1
+        self.options.append(given)
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         options._timeout = timedelta(seconds=60)
@@ -73,8 +76,10 @@ class Side:
         folder = Path(self.endpoint.info.ipc).parent
         self.devices = DeviceTransfers(self.endpoint, folder, self.platform, park_bytes=1024)
 
-    def encode_for(self, other: Any, obj: dict[str, Any] | torch.Tensor) -> list[bytes]:
-        return [bytes(frame) for frame in encode(obj, self.devices.parker(other.endpoint.info))]
+    def encode_for(
+        self, other: Any, obj: dict[str, Any] | torch.Tensor, options: CollectiveGroupOptions | None = None
+    ) -> list[bytes]:
+        return [bytes(frame) for frame in encode(obj, self.devices.parker(other.endpoint.info, options))]
 
     def decode(self, frames: Any) -> Any:
         return decode(frames, self.devices.fetch)
@@ -165,6 +170,33 @@ def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(
     for thread in threads:
         thread.join(timeout=60)
     assert seen == {"gpu-b": [5, 0, 3, 1, 2, 4], "gpu-a": [-1, 0, -5, -4, -2, -3]}
+
+
+def test_tensors_with_equal_options_share_a_link(make: Callable[..., Any]) -> None:
+    left, right = make("gpu-a"), make("gpu-b")
+    few, ring = CollectiveGroupOptions(accel_max_ctas=2), CollectiveGroupOptions(use_ring_broadcast=True)
+    chosen = (None, few, ring, CollectiveGroupOptions(accel_max_ctas=2), CollectiveGroupOptions())
+    for number, options in enumerate(chosen):
+        assert right.decode(left.encode_for(right, torch.full((1000,), float(number)), options))[7] == number
+    assert left.platform.options == right.platform.options == [CollectiveGroupOptions(), few]
+    left.die_for(right)
+    assert not right.devices._links
+
+
+def test_options_reach_the_accelerator_s_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = MagicMock()
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", library, raising=False)
+    chosen, untouched = library.Options.return_value, object()
+    for name in ("cga_cluster_size", "max_ctas", "min_ctas"):
+        setattr(chosen.config, name, untouched)
+    group = CudaPlatform().make_group("store", 1, CollectiveGroupOptions())
+    assert group is library.return_value
+    library.assert_called_once_with("store", 1, 2, chosen)
+    library.Options.assert_called_once_with(is_high_priority_stream=False)
+    assert chosen.config.cga_cluster_size is chosen.config.max_ctas is chosen.config.min_ctas is untouched
+    CudaPlatform().make_group("store", 0, CollectiveGroupOptions(1, 8, 2, is_high_priority_stream=True))
+    assert (chosen.config.cga_cluster_size, chosen.config.max_ctas, chosen.config.min_ctas) == (1, 8, 2)
+    library.Options.assert_called_with(is_high_priority_stream=True)
 
 
 def test_nothing_is_parked_for_another_node(make: Callable[..., Any]) -> None:
