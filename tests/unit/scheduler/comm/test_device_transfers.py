@@ -179,8 +179,9 @@ def test_tensors_with_equal_options_share_a_link(make: Callable[..., Any]) -> No
     for number, options in enumerate(chosen):
         assert right.decode(left.encode_for(right, torch.full((1000,), float(number)), options))[7] == number
     assert left.platform.options == right.platform.options == [CollectiveGroupOptions(), few]
-    left.die_for(right)
-    assert not right.devices._links
+    for dead, living in ((left, right), (right, left)):
+        dead.die_for(living)
+        assert not living.devices._links
 
 
 def test_options_reach_the_accelerator_s_library(monkeypatch: pytest.MonkeyPatch) -> None:
