@@ -107,6 +107,20 @@ def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished: Any) -> Non
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(os.listdir(hf))
 
 
+def test_a_model_of_the_reward_group_judges_the_answers(run_recipe: Callable[..., Any], questions: Path) -> None:
+    judge = (
+        f"+reward.rewards.judge={{reward_type: judge, model_path: '{questions}/model', question: '{{response}}', "
+        "replies: {}, invalid_reward: 0.25, max_new_tokens: 4, max_context_tokens: 64}"
+    )
+    folder = run_recipe("runner.max_epochs=1", "runner.val_check_interval=-1", judge)
+    rows = samples(folder, 1)
+    by_answer: dict[str, set[float]] = {}
+    for row in rows:
+        by_answer.setdefault(row["answer"], set()).add(row["reward_terms"]["judge"])
+    assert all(len(rewards) == 1 for rewards in by_answer.values()), "the most likely reply is always the same"
+    assert any(row["reward_terms"]["judge"] != 0.25 for row in rows), "some replies hold a number"
+
+
 def test_a_resumed_run_equals_an_undisturbed_one(finished: Any, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / RECIPE
     shutil.copytree(finished, folder)

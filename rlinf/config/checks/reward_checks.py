@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from rlinf.config.checks.recipe_check import Check
+from rlinf.config.schema.generation import ServerGenerationConfig
 from rlinf.config.schema.reward import (
     ApiRewardConfig,
+    JudgeRewardConfig,
     OverlongRewardConfig,
     RewardTermConfig,
     TextApiRewardConfig,
@@ -15,6 +17,9 @@ from rlinf.config.schema.reward import (
 )
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.utils.urls import mask_url
+
+_OF_ROLLOUTS = ("group_name", "model", "enable_offload", "validate_weight")
+"""Keys of engines that serve a run's own model."""
 
 
 def check_rewards(check: Check[EmbodiedConfig]) -> None:
@@ -44,6 +49,37 @@ def check_text_rewards(section: TextRewardsConfig, check: Check[RLinfConfig]) ->
             )
         if isinstance(term, TextApiRewardConfig):
             check_address(f"reward.rewards.{name}.url", term.url, check)
+        if isinstance(term, JudgeRewardConfig):
+            _check_judge(f"reward.rewards.{name}", term, check)
+
+
+def _check_judge(path: str, judge: JudgeRewardConfig, check: Check[RLinfConfig]) -> None:
+    """A judge is a model of a server, or one of the reward ranks, each of which has one device."""
+    if (judge.url is None) == (judge.model_path is None):
+        check.problem(
+            path,
+            f"received {'neither' if judge.url is None else 'both'} url and model_path; a judge is behind one address, "
+            "or in the reward ranks. Give one of them.",
+        )
+    elif judge.url is not None:
+        check_address(f"{path}.url", judge.url, check)
+        check.unused(judge, ("engine", "precision", "max_context_tokens"), path, "with a url")
+        if judge.model is None:
+            check.problem(f"{path}.model", "missing; a server may have several. Give the name that it lists.")
+    else:
+        check.unused(judge, ("model", "api_key", "timeout_seconds", "max_retries"), path, "with a model_path")
+    if judge.engine is None:
+        return
+    check.unused(judge, ("max_running_requests",), path, f"with {path}.engine, which has its own")
+    check.unused(judge.engine, _OF_ROLLOUTS, f"{path}.engine", "by a judge, which is never trained")
+    if isinstance(judge.engine, ServerGenerationConfig):
+        check.problem(f"{path}.engine", "serves a run's own model. Set rollout_backend to hf, vllm or sglang.")
+    elif judge.engine.num_devices > 1:
+        check.problem(
+            f"{path}.engine",
+            f"needs {judge.engine.num_devices} devices, and a rank of the reward group has one. Serve the model by "
+            "itself, and give its url.",
+        )
 
 
 def _check_weights(rewards: Mapping[str, RewardTermConfig], example: str, check: Check[RLinfConfig]) -> None:

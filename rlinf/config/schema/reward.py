@@ -14,6 +14,7 @@ from rlinf.config.schema.base import (
     PositiveInt,
     Precision,
 )
+from rlinf.config.schema.generation import GenerationConfig
 from rlinf.registry import Registry
 
 
@@ -232,11 +233,22 @@ class FunctionRewardConfig(TextRewardConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeRewardConfig(TextRewardConfig):
-    """``reward_type: judge``: what a language model that is served by the OpenAI protocol replies about a response."""
+    """``reward_type: judge``: what a language model replies about a response.
 
-    url: str
-    """Address of the server, for example ``http://127.0.0.1:8000/v1``."""
-    model: str
+    The model is one that each reward rank holds (``model_path``), or one behind the OpenAI protocol (``url``).
+    """
+
+    model_path: str | None = None
+    """Folder of a model that was tuned to follow instructions; placed where ``reward`` is."""
+    engine: GenerationConfig | None = None
+    """What generates with ``model_path``: keys as those of ``rollout``; null is ``hf``."""
+    precision: Precision = "fp32"
+    """Of the model of ``model_path``."""
+    max_context_tokens: PositiveInt = 8192
+    """Tokens of question, response and reply together, with ``model_path``."""
+    url: str | None = None
+    """Address of a server, for example ``http://127.0.0.1:8000/v1``."""
+    model: str | None = None
     """Name of the model there."""
     api_key: str | None = None
     """The key of the server; ``${oc.env:NAME}`` takes it from the environment."""
@@ -254,9 +266,17 @@ class JudgeRewardConfig(TextRewardConfig):
     max_running_requests: PositiveInt = 16
     """Responses that each reward rank has judged at a time."""
     timeout_seconds: PositiveFloat = 60.0
-    """Time of a request, from connecting to the last byte of the reply."""
+    """Time of a request to ``url``, from connecting to the last byte of the reply."""
     max_retries: NonNegativeInt = 3
-    """Further attempts after one that failed, each twice as long after the last."""
+    """Further requests to ``url`` after one that failed, each twice as long after the last."""
+
+    def required_files(self) -> dict[str, str]:
+        """Return the model."""
+        return {} if self.model_path is None else {"model_path": self.model_path}
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what reads the model."""
+        return () if self.model_path is None else ("transformers",)
 
 
 @dataclass(frozen=True, kw_only=True)

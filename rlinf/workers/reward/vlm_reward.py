@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import threading
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 import torch
 
@@ -16,16 +13,11 @@ from rlinf.algorithms.rewards.base import ON_CPU, EmbodiedReward, RewardContext,
 from rlinf.algorithms.rewards.extraction import reward_of_reply
 from rlinf.config.schema.generation import HFGenerationConfig
 from rlinf.config.schema.reward import VLMRewardConfig
-from rlinf.data.datasets.prompts import load_tokenizer
-from rlinf.data.messages.generation import GenerationRequest, SamplingParams
 from rlinf.data.messages.rewards import RewardRequest
-from rlinf.data.prompt_images import ImageProcessor, Images
+from rlinf.data.prompt_images import Images
 from rlinf.errors import RewardError
-from rlinf.hybrid_engines.generation import generation_engines
-from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 from rlinf.utils.optional import require
-
-T = TypeVar("T")
+from rlinf.workers.reward.reply_engine import ReplyEngine
 
 
 class VLMReward(EmbodiedReward):
@@ -44,23 +36,16 @@ class VLMReward(EmbodiedReward):
 
     def __init__(self, cfg: VLMRewardConfig, context: RewardContext = ON_CPU) -> None:
         super().__init__(cfg, context)
-        folder = Path(cfg.model_path).expanduser()
         self.history = ImageHistory(cfg.history_size)
-        self._tokenizer = load_tokenizer(str(folder))
-        self._processor = ImageProcessor(str(folder))
-        keys = HFGenerationConfig(rollout_backend="hf", max_running_requests=cfg.max_running_requests)
-        self.engine: GenerationEngine = generation_engines.get("hf")(
-            keys,
-            model_path=folder,
+        self.engine = ReplyEngine(
+            HFGenerationConfig(rollout_backend="hf", max_running_requests=cfg.max_running_requests),
+            Path(cfg.model_path).expanduser(),
             device=self.device,
             precision=cfg.precision,
-            seed=0,
+            max_new_tokens=cfg.max_new_tokens,
             max_context_tokens=cfg.max_context_tokens,
+            sees_images=True,
         )
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="vlm-reward")
-        self._thread.start()
-        self._run(self.engine.start())
 
     def __call__(self, request: RewardRequest) -> torch.Tensor:
         """See ``Reward``.
@@ -75,19 +60,11 @@ class VLMReward(EmbodiedReward):
         shown = {row: self.history.add(int(request.env_ids[row]), self._images(request, row)) for row in rows}
         due = [row for row in rows if self._is_due(int(request.env_ids[row]))]
         scores = torch.where(request.executed.any(-1), cfg.interval_reward, 0.0)
-        for row, reply in zip(due, self.replies([(self._question(request, r), shown[r]) for r in due]), strict=True):
+        for row, reply in zip(
+            due, self.engine.replies([(self._question(request, r), shown[r]) for r in due]), strict=True
+        ):
             scores[row] = self.reward_of(reply)
         return at_last_action(scores, request.executed)
-
-    def replies(self, questions: Sequence[tuple[str, Images]]) -> list[str]:
-        """Return the model's replies, without special tokens, to questions behind their images."""
-        requests = [self._request(number, text, images) for number, (text, images) in enumerate(questions)]
-
-        async def answer() -> list[tuple[int, ...]]:
-            results = await asyncio.gather(*(self.engine.generate(request) for request in requests))
-            return [result.completions[0].token_ids for result in results]
-
-        return [self._tokenizer.decode(ids, skip_special_tokens=True) for ids in self._run(answer())]
 
     def reward_of(self, reply: str) -> float:
         """Return the reward of a reply."""
@@ -95,14 +72,7 @@ class VLMReward(EmbodiedReward):
 
     def close(self) -> None:
         """See ``Reward``."""
-        self._run(self.engine.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of what runs in the engine's event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        self.engine.close()
 
     def _is_due(self, env_id: int) -> bool:
         count = self.history.num_chunks(env_id)
@@ -127,15 +97,6 @@ class VLMReward(EmbodiedReward):
                 "into the question."
             )
         return self.cfg.question.replace("{task}", request.obs["task_descriptions"][row])
-
-    def _request(self, number: int, question: str, images: Images) -> GenerationRequest:
-        content = [*({"type": "image"} for _ in images), {"type": "text", "text": question}]
-        text = self._tokenizer.apply_chat_template(
-            [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
-        )
-        token_ids = self._processor.expand(self._tokenizer.encode(text, add_special_tokens=False), images)
-        params = SamplingParams(temperature=0.0, max_new_tokens=self.cfg.max_new_tokens)
-        return GenerationRequest(request_id=str(number), prompt_ids=token_ids, params=params, images=images)
 
 
 class ImageHistory:

@@ -16,6 +16,8 @@ EXCHANGE = ("tests/unit/workers/reward/test_exchange.py",)
 RECORDS = "tests/unit/telemetry/test_responses.py"
 JUDGE = ("tests/unit/workers/reward/test_judge_reward.py",)
 _JUDGE = "rlinf/workers/reward/judge_reward.py"
+JUDGE_MODEL = ("tests/unit/workers/reward/test_judge_model.py",)
+_REPLIES = "rlinf/workers/reward/reply_engine.py"
 _REPLY = "rlinf/algorithms/rewards/extraction.py"
 TABLES = ("tests/unit/algorithms/rewards/test_wideseek_r1.py",)
 _TABLE = "rlinf/algorithms/rewards/wideseek_r1.py"
@@ -236,9 +238,9 @@ FAULTS: list[Fault] = [
         "chunks that are not asked about are worth nothing",
     ),
     Fault(
-        "rlinf/workers/reward/vlm_reward.py",
-        "self._tokenizer.encode(text, add_special_tokens=False), images)",
-        "self._tokenizer.encode(question, add_special_tokens=False), images)",
+        _REPLIES,
+        "self.tokenizer.encode(text, add_special_tokens=False)",
+        "self.tokenizer.encode(question, add_special_tokens=False)",
         VLM,
         "the question is asked without the chat template",
     ),
@@ -309,11 +311,32 @@ FAULTS: list[Fault] = [
         JUDGE,
         "braces in a response are filled in",
     ),
+    Fault(
+        _REPLIES,
+        "number = str(next(self._numbers))",
+        "number = question[:1]",
+        JUDGE_MODEL,
+        "responses that are judged at a time get each other's replies",
+    ),
+    Fault(
+        _REPLIES,
+        "tokenize=False, add_generation_prompt=True)",
+        "tokenize=False, add_generation_prompt=False)",
+        JUDGE_MODEL,
+        "the judge goes on with the question",
+    ),
+    Fault(
+        _REPLIES,
+        "SamplingParams(temperature=0.0,",
+        "SamplingParams(temperature=1.0,",
+        JUDGE_MODEL,
+        "replies are drawn",
+    ),
     Fault(_JUDGE, 'f"Bearer {cfg.api_key}"', '"Bearer"', JUDGE, "the server is not given its key"),
     Fault(
         _JUDGE,
-        "self._threads.map(self._judge, queries)",
-        "map(self._judge, queries)",
+        "self._threads.map(self._reply, (text for text, _ in questions))",
+        "map(self._reply, (text for text, _ in questions))",
         JUDGE,
         "one response after the other is judged",
     ),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import pytest
 
 from rlinf.algorithms.rewards import register_reward
 from rlinf.algorithms.rewards.base import EmbodiedReward, TextReward
@@ -55,6 +58,50 @@ def test_a_buffer_longer_than_the_answers_is_refused() -> None:
 def test_without_a_weight_there_is_nothing_to_learn() -> None:
     _, (problem,) = parse({"it": {"reward_type": "vqa", "weight": 0.0}})
     assert problem.startswith("reward.rewards: received weights [0.0]")
+
+
+@pytest.mark.parametrize(
+    ("keys", "path", "words"),
+    [
+        ({}, "", "received neither url and model_path"),
+        ({"url": "http://a/v1", "model": "m", "model_path": "."}, "", "received both url and model_path"),
+        ({"url": "a:8000", "model": "m"}, ".url", "begins with http://"),
+        ({"url": "http://a/v1"}, ".model", "missing; a server may have several"),
+        ({"url": "http://a/v1", "model": "m", "precision": "bf16"}, ".precision", "not used with a url"),
+        ({"model_path": ".", "timeout_seconds": 3.0}, ".timeout_seconds", "not used with a model_path"),
+        (
+            {"model_path": ".", "engine": {"rollout_backend": "hf", "enable_offload": True}},
+            ".engine.enable_offload",
+            "not used by a judge",
+        ),
+        (
+            {"model_path": ".", "engine": {"rollout_backend": "hf"}, "max_running_requests": 2},
+            ".max_running_requests",
+            "which has its own",
+        ),
+        (
+            {"model_path": ".", "engine": {"rollout_backend": "vllm", "tensor_parallel_size": 2}},
+            ".engine",
+            "needs 2 devices, .* give its url",
+        ),
+        ({"model_path": ".", "engine": {"rollout_backend": "server"}}, ".engine", "hf, vllm or sglang"),
+    ],
+)
+def test_a_judge_is_in_one_place(keys: dict[str, Any], path: str, words: str) -> None:
+    _, problems = parse({"it": {"reward_type": "judge", **keys}})
+    (found,) = [line for line in problems if line.startswith(f"reward.rewards.it{path}: ")]
+    assert re.search(words, found)
+
+
+def test_judges_that_fit_pass() -> None:
+    fitting: dict[str, dict[str, Any]] = {
+        "served": {"url": "http://a/v1", "model": "m", "timeout_seconds": 3.0},
+        "here": {"model_path": ".", "precision": "bf16", "max_running_requests": 2},
+        "fast": {"model_path": ".", "engine": {"rollout_backend": "vllm", "max_running_requests": 8}},
+    }
+    section, problems = parse({name: {"reward_type": "judge", **keys} for name, keys in fitting.items()})
+    assert not [line for line in problems if "vllm" not in line], problems
+    assert section is not None or problems
 
 
 def test_plug_ins_belong_to_the_kind_of_their_class(monkeypatch: Any) -> None:

@@ -78,7 +78,7 @@ def listen(reward: VLMReward, monkeypatch: pytest.MonkeyPatch, reply: str) -> As
         asked.extend((text, [gray(image) for image in images]) for text, images in questions)
         return [reply] * len(questions)
 
-    monkeypatch.setattr(reward, "replies", replies)
+    monkeypatch.setattr(reward.engine, "replies", replies)
     return asked
 
 
@@ -167,18 +167,19 @@ def test_the_reply_is_the_most_likely_one_of_the_model(build: Any, folder: Path)
     transformers = pytest.importorskip("transformers")
     reward = build(max_new_tokens=4, max_context_tokens=256)
     images = (picture(1), picture(2))
-    replies = reward.replies([("How many?", images), ("How many?", images[:1])])
+    replies = reward.engine.replies([("How many?", images), ("How many?", images[:1])])
     model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
     for reply, shown in zip(replies, (images, images[:1]), strict=True):
         marks = "<|vision_start|><|image_pad|><|vision_end|>" * len(shown)
-        prompt = reward._tokenizer.encode(f"<user>{marks}How many?<assistant>", add_special_tokens=False)
-        ids = list(reward._processor.expand(prompt, shown))
+        prompt = reward.engine.tokenizer.encode(f"<user>{marks}How many?<assistant>", add_special_tokens=False)
+        ids = list(reward.engine.processor.expand(prompt, shown))
         first = len(ids)
         with torch.no_grad():
             for _ in range(4):
-                ids.append(int(stock_logits(model, reward._processor, ids, shown)[-1].argmax()))
+                ids.append(int(stock_logits(model, reward.engine.processor, ids, shown)[-1].argmax()))
         tokens = ids[first:]
-        stop = next((at for at, token in enumerate(tokens) if token == reward._tokenizer.eos_token_id), len(tokens))
-        assert reply == reward._tokenizer.decode(tokens[:stop], skip_special_tokens=True)
+        tokenizer = reward.engine.tokenizer
+        stop = next((at for at, token in enumerate(tokens) if token == tokenizer.eos_token_id), len(tokens))
+        assert reply == reward.engine.tokenizer.decode(tokens[:stop], skip_special_tokens=True)
     with pytest.raises(EngineError, match="fewer than the context of 256 tokens"):
-        reward.replies([("How many?" * 30, images)])
+        reward.engine.replies([("How many?" * 30, images)])
