@@ -314,7 +314,7 @@ FAULTS: list[Fault] = [
     Fault(
         _REPLIES,
         "number = str(next(self._numbers))",
-        "number = question[:1]",
+        "number = str(0)",
         JUDGE_MODEL,
         "responses that are judged at a time get each other's replies",
     ),

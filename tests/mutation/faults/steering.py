@@ -24,8 +24,8 @@ FAULTS: list[Fault] = [
     Fault(SOURCE, "action_scale=keys.noise_scale,", "", STEERED, "noise has no scale"),
     Fault(
         SOURCE,
-        "self._inputs.states.normalize(states_of(obs).float().cpu())",
-        "states_of(obs).float().cpu()",
+        "states.normalize(states_of(obs, len(states)).float().cpu())",
+        "states_of(obs, len(states)).float().cpu()",
         STEERED,
         "states are not normalised",
     ),
