@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast, get_args, get_origin
 
@@ -285,6 +286,8 @@ def _fitting(registry: ConfigTable, base: type[ConfigSection]) -> list[str]:
 def _paths_of(key: str, near: str, recipe: Mapping[str, Any] | None) -> list[str]:
     """Return the paths at which a recipe may have ``key``: those in the same section first, then the shorter.
 
+    A section within an item of that section is farther away than another section.
+
     Args:
         key: The key.
         near: Dotted path of the section in which it was found.
@@ -297,7 +300,8 @@ def _paths_of(key: str, near: str, recipe: Mapping[str, Any] | None) -> list[str
 
     def order(path: str) -> tuple[object, ...]:
         is_item = bool(set("[<") & set(path))
-        return path.split(".")[0] != top, is_item, path.count("."), ".eval." in path, len(path), path
+        is_far = path.split(".")[0] != top or (is_item and "." in re.split(r"[]>]\.?", path)[-1])
+        return is_far, is_item, path.count("."), ".eval." in path, len(path), path
 
     return sorted(found, key=order)
 

@@ -626,7 +626,11 @@ def test_a_teacher_of_policies_is_read_from_its_own_folder() -> None:
 
 AGENTS = """
 runner: {seq_length: 512}
-algorithm: {adv_type: grpo_dynamic, advantage_mode: trajectory, loss_scales: [group_level, agent_level, turn_level]}
+algorithm:
+  adv_type: grpo_dynamic
+  advantage_mode: trajectory
+  loss_agg_func: token-mean
+  loss_scales: [group_level, agent_level, turn_level]
 agentloop: {group_name: AgentLoopGroup, is_dynamic_rollout_batch: true, print_outputs: false}
 tools: {search: {server_addr: "10.0.0.1:8000", topk: 5}}
 """
@@ -671,6 +675,18 @@ def test_agents_that_delegate_keep_their_sizes_and_what_is_not_rewarded_is_named
     assert result.recipe["data"]["metadata_keys"] == ["unique_columns"]
     lost = dict(result.lost)
     assert {"agentloop.use_llm_judge", "agentloop.call_search_reward", "agentloop.length_penalty"} <= set(lost)
+    algorithm = result.recipe["algorithm"]
+    assert "algorithm.loss_scales" not in lost
+    assert algorithm["loss_agg_func"] == "seq-mean-token-mean", "not that of the published recipe, which is scaled"
+    assert algorithm.get("credit") == (None if alone else "shared")
+
+
+@pytest.mark.parametrize("scales", [["group_level"], ["group_level", "agent_level"]])
+def test_other_scales_of_losses_are_named_as_lost(scales: list[str]) -> None:
+    loop = {"toolcall_parser": "searchr1-qwen"}
+    result = migrate_recipe(published_agents(agentloop=loop, algorithm={"loss_scales": scales}))
+    assert "algorithm.loss_scales" in dict(result.lost)
+    assert result.recipe["algorithm"]["loss_agg_func"] == "token-mean"
 
 
 def test_sub_agents_of_another_model_have_no_counterpart() -> None:

@@ -17,7 +17,7 @@ KNOWN = {re.sub(r"\[\]|<name>\.", "", path) for path in known_paths()}
 
 
 def test_every_entry_is_written_once_and_has_a_reason_or_a_target() -> None:
-    entries = [(rule.key, rule.when, tuple(rule.where.items())) for rule in TABLE]
+    entries = [repr((rule.key, rule.when, rule.where)) for rule in TABLE]
     assert len(set(entries)) == len(entries)
     for rule in TABLE:
         assert rule.why or rule.target or rule.values, rule.key
