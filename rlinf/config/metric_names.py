@@ -14,8 +14,6 @@ RESPONSE_METRICS = ("accuracy", "reward", "response_length")
 """What an evaluation reports of responses to prompts; with several to a prompt also ``avg@n`` and ``pass@k``."""
 EXAMPLE_METRICS = ("loss", "token_accuracy")
 """What an evaluation reports of given responses."""
-
-
 VALUE_METRICS = ("loss", "error", "rank_correlation")
 """What an evaluation reports of a model that judges frames."""
 CLASSIFIER_METRICS = ("loss", "error", "accuracy", "precision", "recall")

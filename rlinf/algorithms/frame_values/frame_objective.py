@@ -25,6 +25,7 @@ class FrameObjective(abc.ABC):
     """
 
     num_frames: ClassVar[int] = 1
+    """Frames that the model sees side by side (``F``)."""
 
     def __init__(self, cfg: Any, *, num_bins: int) -> None:
         self.cfg, self.num_bins = cfg, num_bins
@@ -100,9 +101,9 @@ class FrameObjective(abc.ABC):
         """Return how well predictions [n] agree with what they would be if they were right, [n], besides the loss."""
         return {"rank_correlation": rank_correlation(predicted, wanted)}
 
-    @abc.abstractmethod
     def frames_to_judge(self, episodes: EpisodeTable, chosen: IntArray, places: IntArray) -> IntArray:
-        """Return which frames the model sees to judge a frame, int64 [n, F]."""
+        """Return which frames the model sees to judge a frame, int64 [n, F]: unless overridden, that one alone."""
+        return places[:, None]
 
     @abc.abstractmethod
     def advantages(self, episodes: EpisodeTable, values: FloatArray, scale: Scale) -> tuple[FloatArray, BoolArray]:
@@ -113,11 +114,6 @@ class FrameObjective(abc.ABC):
             values: [T, M]; what the models predict for ``frames_to_judge``.
             scale: See ``fit``.
         """
-
-
-def bin_centers(num_bins: int, low: float, high: float) -> torch.Tensor:
-    """Return the values of bins, float32 [B], evenly spaced from ``low`` to ``high``."""
-    return torch.linspace(low, high, num_bins)
 
 
 def projected(values: torch.Tensor, num_bins: int, low: float, high: float) -> torch.Tensor:

@@ -6,15 +6,12 @@ is a distribution over bins; the advantage takes ``N`` steps as they were and th
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import torch
 
 from rlinf.algorithms.frame_values.frame_objective import (
     FrameObjective,
     Scale,
-    bin_centers,
     largest,
     projected,
 )
@@ -30,7 +27,6 @@ class RecapValue(FrameObjective):
     """See ``FrameObjective``; targets are returns, brought to [-1, 0]. The scale is their lowest and highest."""
 
     cfg: RecapValueLossConfig
-    num_frames: ClassVar[int] = 1
 
     def fit(self, episodes: EpisodeTable) -> Scale:
         """See ``FrameObjective``."""
@@ -72,12 +68,8 @@ class RecapValue(FrameObjective):
 
     def predict(self, logits: torch.Tensor) -> torch.Tensor:
         """See ``FrameObjective``: the mean of the distribution."""
-        centers = bin_centers(self.num_bins, _LOW, _HIGH).to(logits.device)
+        centers = torch.linspace(_LOW, _HIGH, self.num_bins, device=logits.device)
         return (logits.softmax(-1) * centers).sum(-1)
-
-    def frames_to_judge(self, episodes: EpisodeTable, chosen: IntArray, places: IntArray) -> IntArray:
-        """See ``FrameObjective``: the frame alone."""
-        return places[:, None]
 
     def advantages(self, episodes: EpisodeTable, values: FloatArray, scale: Scale) -> tuple[FloatArray, BoolArray]:
         """See ``FrameObjective``: ``(sum_k gamma^k r_{t+k} + gamma^N V(t+N) - V(t)) / range``, 0 behind the end.

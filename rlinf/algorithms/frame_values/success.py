@@ -67,10 +67,6 @@ class SuccessValue(FrameObjective):
             "recall": hits / max(float(solved.sum()), 1.0),
         }
 
-    def frames_to_judge(self, episodes: EpisodeTable, chosen: IntArray, places: IntArray) -> IntArray:
-        """See ``FrameObjective``: the frame alone."""
-        return places[:, None]
-
     def advantages(self, episodes: EpisodeTable, values: FloatArray, scale: Scale) -> tuple[FloatArray, BoolArray]:
         """See ``FrameObjective``: the probability itself; likely successes are positive."""
         probability: FloatArray = values.mean(1)

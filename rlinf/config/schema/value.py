@@ -78,8 +78,6 @@ class FrameValueLossConfig(LossConfig):
     """Keys of every loss by which a model learns to judge frames."""
 
     learner: ClassVar[str] = "value"
-    num_frames: ClassVar[int] = 1
-    """Frames that the model sees side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +97,6 @@ class RecapValueLossConfig(FrameValueLossConfig):
 @dataclass(frozen=True, kw_only=True)
 class SteamValueLossConfig(FrameValueLossConfig):
     """``loss_type: steam_value``: how many steps lie between two frames of an episode, in bins (STEAM)."""
-
-    num_frames: ClassVar[int] = 2
 
     k: PositiveInt = 32
     """Largest distance between the frames in steps, forwards or backwards; advantages look so far ahead. Twice as many

@@ -31,7 +31,7 @@ def conditional_frames(is_positive: torch.Tensor, draws: torch.Tensor, cfg: Guid
 
 
 def requesting(obs: Observation, cfg: GuidanceConfig) -> Observation:
-    """Return observations whose sentences ask for actions as ``guidance.type`` says."""
+    """Return observations whose sentences want actions as ``guidance.type`` says."""
     if cfg.type == "none":
         return obs
     return {**obs, "task_descriptions": [conditioned(task, cfg.type == "positive") for task in tasks_of(obs)]}
