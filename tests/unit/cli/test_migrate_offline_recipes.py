@@ -107,8 +107,18 @@ def test_a_policy_of_labels_is_one_that_is_asked_for_good_actions() -> None:
         "weight": 1.0,
         "mixture": [{"path": "/b", "weight": 2.0}],
     }
-    recipe["actor"]["model"]["openpi"]["guidance_type"] = "no_guide"
-    assert migrate_recipe(recipe).recipe["actor"]["model"]["guidance"]["type"] == "none"
+    keys = recipe["actor"]["model"]["openpi"]
+    keys["guidance_type"] = "no_guide"
+    unguided = migrate_recipe(recipe)
+    assert unguided.recipe["actor"]["model"]["guidance"] == {
+        "type": "none", "unconditional_prob": 0.2, "positive_only_conditional": True
+    }  # fmt: skip
+    assert unguided.outcome == "fill in", unguided.problems
+    # What a recipe leaves out has the published default, not ours.
+    recipe["actor"]["model"]["openpi"] = {"config_name": keys["config_name"]}
+    assert migrate_recipe(recipe).recipe["actor"]["model"]["guidance"] == {
+        "type": "positive", "unconditional_prob": 0.3, "positive_only_conditional": False
+    }  # fmt: skip
 
 
 def test_a_reward_model_learns_from_data_sets_that_were_collected() -> None:
