@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
 import typing
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from repository_tree import PACKAGE, ROOT
@@ -351,6 +354,47 @@ def test_every_published_name_is_there_or_announced() -> None:
     assert not surprising, "published, and not as published here:\n" + "\n".join(surprising)
     there = sorted(EXPECTED_MISSING.keys() - set(missing))
     assert not there, f"these are there by now; remove them from EXPECTED_MISSING: {there}"
+
+
+def not_called(members: dict[str, list[Member]], tests: Iterable[Path]) -> Iterator[str]:
+    """Yield a line for each published function or argument that no test passes."""
+    positions, keywords = Counter[str](), defaultdict[str, set[str | None]](set)
+    for path in tests:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+                # A call without arguments counts, too.
+                positions[name] = max(positions[name], len(node.args) + 1)
+                keywords[name].update(keyword.arg for keyword in node.keywords)
+    for module, entries in members.items():
+        for member in entries:
+            name = member.path.rpartition(".")[2]
+            if member.arguments is None:
+                continue
+            if not positions[name]:
+                yield f"{module}.{member.path} is called by no test"
+                continue
+            (function,) = ast.parse(f"def call({member.arguments}): ...").body
+            assert isinstance(function, ast.FunctionDef)
+            by_place = [argument.arg for argument in function.args.args][positions[name] - 1 :]
+            for argument in [*by_place, *(argument.arg for argument in function.args.kwonlyargs)]:
+                if argument not in keywords[name]:
+                    yield f"{module}.{member.path}({argument}=) is given by no test"
+
+
+def test_every_published_call_is_made_by_a_test() -> None:
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    assert list(not_called(MEMBERS, tests)) == []
+
+
+def test_a_call_that_no_test_makes_is_a_readable_line(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("worker.send(1, 'g', async_op=True)\nclose()\n", encoding="utf-8")
+    published = [Member("W.send", "obj, group, rank, async_op=False, *, tag=None"), Member("W.recv", ""), Member("W.x")]
+    assert list(not_called({"m": [*published, Member("close", "")]}, [tmp_path / "test_a.py"])) == [
+        "m.W.send(rank=) is given by no test",
+        "m.W.send(tag=) is given by no test",
+        "m.W.recv is called by no test",
+    ]
 
 
 def test_the_attributes_of_a_worker_are_there() -> None:

@@ -5,14 +5,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from rlinf.errors import ClusterError
-from rlinf.scheduler import Channel, Cluster, CollectiveGroupOptions, Worker, WorkerAddress, WorkerGroup
+from rlinf.scheduler import (
+    Channel,
+    Cluster,
+    CollectiveGroupOptions,
+    ComponentPlacement,
+    FlexiblePlacementStrategy,
+    Placement,
+    Worker,
+    WorkerAddress,
+    WorkerGroup,
+)
 
 
 class PublishedWorker(Worker):
@@ -20,7 +32,7 @@ class PublishedWorker(Worker):
 
     def __init__(self) -> None:
         super().__init__()
-        self.options = CollectiveGroupOptions(accel_max_ctas=4)
+        self.options = CollectiveGroupOptions(accel_cluster_size=1, accel_max_ctas=4, accel_min_ctas=1)
 
     def objects(self) -> list[Any]:
         """Send, receive and broadcast objects, by position and by keyword, at once and later."""
@@ -57,6 +69,7 @@ class PublishedWorker(Worker):
             self.send("created", self._group_name, 1)
             return [channel.is_local]
         self.recv(self._group_name, 0)
+        assert self.connect_channel(name=name).name == name
         channel = self.connect_channel(channel_name=name)
         same = Channel.connect(name, self)
         again = Channel.connect(name=name, current_worker=self)
@@ -67,6 +80,16 @@ class PublishedWorker(Worker):
             channel.get_nowait("k")
         channel.put("last")
         return [*first, rest, channel.get_batch()]
+
+    def parts(self, name: str) -> Any:
+        """Send a global batch from rank to rank, of which a rank has its part, cut along the second dimension."""
+        batch = torch.arange(8.0).view(2, 4)[:, 2 * self._rank : 2 * self._rank + 2]
+        channel, group = Channel.connect(name), self._group_name
+        sent = self.send_to(group, channel, batch, route_key="r", tag="t", batch_dim=1, async_op=True)
+        assert sent is not None
+        got = self.recv_from(group, channel, route_key="r", tag="t", batch_dim=1, async_op=True).wait()
+        sent.wait()
+        return got.tolist()
 
     @Worker.timer()
     def measured(self) -> str:
@@ -87,9 +110,12 @@ class PublishedWorker(Worker):
 
     def identity(self) -> dict[str, Any]:
         """Return what published code asks a worker about itself."""
-        for log in (self.log_debug, self.log_info, self.log_warning, self.log_on_first_rank, self.log_on_last_rank):
-            log(msg="a line")
-        self.log_error("a line")
+        self.log_debug(message="a line")
+        self.log_info(msg="a line")
+        self.log_warning(message="a line")
+        self.log_error(message="a line")
+        self.log_on_first_rank(msg="a line")
+        self.log_on_last_rank(msg="a line")
         with self.device_lock:
             port = self.acquire_free_port(max_port_num=65000)
         return {
@@ -114,6 +140,8 @@ def group(launch: Callable[..., Any]) -> WorkerGroup[PublishedWorker]:
 def test_published_calls_of_workers(group: Any, unique: str) -> None:
     assert group.objects().wait() == [["said", "said"], [{"a": 1}, 2, "said", "said"]]
     assert group.tensors().wait() == [[0.0] * 3, [0.0] * 3]
+    with contextlib.closing(Channel.create(f"{unique}_parts")):
+        assert group.parts(f"{unique}_parts").wait() == [[[0.0, 1.0], [4.0, 5.0]], [[2.0, 3.0], [6.0, 7.0]]]
     local, taken = group.channels(unique).wait()
     assert local == [False]
     assert taken == [2, False, False, "x", ["y", "z"], ["last"]]
@@ -139,6 +167,34 @@ def test_published_names_of_groups(group: Any) -> None:
     assert [info.address for info in group.worker_info_list] == [WorkerAddress("published", rank) for rank in (0, 1)]
     again = WorkerGroup.from_group_name(worker_cls=PublishedWorker, group_name="published")
     assert again.worker_group_name == "published"
+
+
+def test_published_calls_of_placements(cluster: Cluster) -> None:
+    strategy = FlexiblePlacementStrategy(hardware_ranks_list=[[0], [2]], node_group_label=None)
+    group = PublishedWorker.create_group().launch(
+        cluster, placement_strategy=strategy, name="placed", isolate_gpu=True, catch_system_failure=True
+    )
+    with contextlib.closing(group):
+        assert [info.rank for info in group.worker_info_list] == [0, 1]
+    (seat, other) = strategy.get_placement(cluster, isolate_accelerator=True)
+    again = Placement(
+        rank=0,
+        node_group_label=seat.node_group_label,
+        cluster_node_rank=0,
+        placement_node_rank=0,
+        local_rank=0,
+        local_world_size=2,
+        local_accelerator_rank=-1,
+        accelerator_type=seat.accelerator_type,
+        visible_accelerators=[],
+        isolate_accelerator=True,
+        local_hardware_ranks=[0],
+    )
+    assert (again, other.local_hardware_ranks) == (seat, [2])
+    cfg: Any = OmegaConf.create({"cluster": {"component_placement": {"actor,rollout": "0-1", "env": "2-3"}}})
+    placement = ComponentPlacement(config=cfg, cluster=cluster)
+    assert sorted(placement.components) == ["actor", "env", "rollout"]
+    assert placement.get_world_size(component="env") == 2
 
 
 def test_ports_have_a_bound() -> None:
