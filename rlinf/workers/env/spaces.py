@@ -108,6 +108,12 @@ def check_sizes(model: ModelConfig, sizes: PolicySizes, section: str) -> None:
                 f"actor.model.action_dim: received {model.action_dim}; {section} has {kind}. Choose another "
                 "environment, or a checkpoint that was trained on such actions."
             )
+        if model.state_dim not in {None, sizes.obs_dim}:
+            shown = "no vector of states" if sizes.obs_dim is None else f"states of {sizes.obs_dim} numbers"
+            raise ConfigError(
+                f"actor.model.state_dim: received {model.state_dim}; {section} shows {shown}. Choose another environment "
+                "or wrappers, or a checkpoint that was trained on such states."
+            )
         return
     if not isinstance(model, StatePolicyConfig):
         return

@@ -125,6 +125,13 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/env/spaces.py",
+        "if model.state_dim not in {None, sizes.obs_dim}:",
+        "if model.state_dim not in {None, sizes.obs_dim} and sizes.obs_dim:",
+        _SIZES,
+        "a policy that reads states gets none",
+    ),
+    Fault(
+        "rlinf/workers/env/spaces.py",
         "        if given is not None and given != actual\n",
         "        if given is not None and given == actual\n",
         _SIZES,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.vla import VLAConfig
 from rlinf.envs import make_vector_env
 from rlinf.errors import ConfigError
 from rlinf.models import get_policy
@@ -96,6 +98,17 @@ def test_a_gaussian_on_discrete_actions_is_told() -> None:
     model = recipe("gym_cartpole_ppo_mlp", "~actor.model.discrete").actor.model
     with pytest.raises(ConfigError, match=r"actor\.model\.discrete: received false; env\.train has true"):
         check_sizes(model, CARTPOLE, "env.train")
+
+
+def test_states_that_are_not_those_of_the_checkpoint_are_told() -> None:
+    model = recipe("langpick_ppo_openpi_tiny").actor.model
+    assert isinstance(model, VLAConfig)
+    sizes = PolicySizes(4, model.action_dim, discrete=False)
+    check_sizes(model, sizes, "env.train")
+    check_sizes(replace(model, state_dim=None), replace(sizes, obs_dim=7), "env.train")
+    for obs_dim, text in ((7, "states of 7 numbers"), (None, "no vector of states")):
+        with pytest.raises(ConfigError, match=f"state_dim: received 4; env.eval shows {text}"):
+            check_sizes(model, replace(sizes, obs_dim=obs_dim), "env.eval")
 
 
 def test_sizes_that_fit_pass() -> None:
