@@ -111,8 +111,8 @@ def check_sizes(model: ModelConfig, sizes: PolicySizes, section: str) -> None:
         if model.state_dim not in {None, sizes.obs_dim}:
             shown = "no vector of states" if sizes.obs_dim is None else f"states of {sizes.obs_dim} numbers"
             raise ConfigError(
-                f"actor.model.state_dim: received {model.state_dim}; {section} shows {shown}. Choose another environment "
-                "or wrappers, or a checkpoint that was trained on such states."
+                f"actor.model.state_dim: received {model.state_dim}; {section} shows {shown}. Choose another "
+                "environment or wrappers, or a checkpoint that was trained on such states."
             )
         return
     if not isinstance(model, StatePolicyConfig):
