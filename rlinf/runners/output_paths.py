@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from rlinf.checkpoint.checkpoint_manager import CheckpointManager, checkpoint_step
 from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, OffPolicyLossConfig
-from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
+from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.errors import CheckpointError
 from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, DATASET_FOLDER, EVAL_RUNS_FOLDER, REPLAY_FOLDER, claim_run_dir
@@ -139,7 +139,7 @@ def with_run_paths(cfg: EmbodiedConfig) -> EmbodiedConfig:
     cfg = _with_dataset_folder(cfg)
 
     def fill(env: EnvConfig, mode: str) -> EnvConfig:
-        if env.video_cfg.video_base_dir is not None:
+        if isinstance(env, NoEnvConfig) or env.video_cfg.video_base_dir is not None:
             return env
         folder = str(run_folder(cfg) / "video" / mode)
         return dataclasses.replace(env, video_cfg=dataclasses.replace(env.video_cfg, video_base_dir=folder))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import rlinf
 from rlinf.config import validate_cfg
 from rlinf.data.datasets.lerobot import LeRobotDataset, LeRobotEpisode, LeRobotWriter
 from rlinf.data.datasets.lerobot.labels import read_advantages
 from rlinf.data.datasets.lerobot.writer import WriterOptions
 from rlinf.models.control.success_classifier import SuccessClassifier
+from rlinf.models.vla.guidance import conditioned
 from rlinf.runners.launch import launch
 from tests.e2e.conftest import read_metrics
 from tests.unit.models.vla.value_toy_models import value_config
@@ -93,7 +96,7 @@ def test_a_value_model_labels_frames_and_a_policy_learns_from_the_labels(world: 
     again = {"only_eval": True, "ckpt_path": str(folder / "checkpoints/global_step_2"), "val_check_interval": -1}
     run("again", model_of(world), "recap_value", advantage_tag="second", runner=again)
     np.testing.assert_allclose(read_advantages(dataset, "second")[1], scores, atol=1e-6)
-    policy = {
+    policy: dict[str, Any] = {
         "cluster": {"num_nodes": 1, "component_placement": {"actor,rollout,env": 0}},
         "runner": {
             "task_type": "offline",
@@ -120,9 +123,29 @@ def test_a_value_model_labels_frames_and_a_policy_learns_from_the_labels(world: 
         },
     }
     launch(validate_cfg(policy))
-    (record,) = [record for record in read_metrics(world / "runs" / "policy") if record["step"] == 1]
-    assert record["train/positive_frames"] == record["train/conditional_frames"] > 0
-    assert record["train/conditional_loss"] > 0
+    # A run that goes on finds the labels again.
+    policy["runner"] |= {"max_epochs": 2, "resume_dir": "auto"}
+    launch(validate_cfg(policy))
+    records = [record for record in read_metrics(world / "runs" / "policy") if record["step"] > 0]
+    assert [record["step"] for record in records] == [1, 2]
+    for record in records:
+        assert record["train/positive_frames"] == record["train/conditional_frames"] > 0
+        assert record["train/conditional_loss"] > 0
+    check_that_good_actions_are_requested(world / "runs" / "policy")
+
+
+def check_that_good_actions_are_requested(folder: Path) -> None:
+    """The loaded policy acts as one that is told the word for good actions itself."""
+    policy = rlinf.load_policy(folder)
+    obs: dict[str, Any] = {"main_images": np.full((16, 16, 3), 90, np.uint8), "states": np.zeros(2)}
+    requested = policy.predict({**obs, "task_descriptions": "task 0"})
+    cfg: Any = policy.model.cfg
+    policy.model.cfg = replace(cfg, guidance=replace(cfg.guidance, type="none"))
+    plain = policy.predict({**obs, "task_descriptions": "task 0"})
+    told = policy.predict({**obs, "task_descriptions": conditioned("task 0", True)})
+    assert requested.shape == (2, 2)
+    np.testing.assert_array_equal(requested, told)
+    assert np.abs(requested - plain).max() > 0
 
 
 def test_a_classifier_of_each_checkpoint_is_what_rewards_read(world: Path, run: Callable[..., Path]) -> None:
