@@ -46,7 +46,7 @@ def export_policy(policy: TrainedPolicy, output: Path) -> dict[str, tuple[int, .
         The shapes of one observation, by name, in the order of the program's arguments.
 
     Raises:
-        ConfigError: The ending is another one, or the policy reads text.
+        ConfigError: The ending is another one, the policy reads text, or ``torch.export`` cannot follow it.
         MissingPackageError: ONNX is not installed.
     """
     if output.suffix not in FORMATS:
@@ -65,8 +65,16 @@ def export_policy(policy: TrainedPolicy, output: Path) -> dict[str, tuple[int, .
     module = GreedyPolicy(policy.model, tuple(shapes)).eval()
     batch = torch.export.Dim("batch")
     dynamic = ({0: batch},) * len(example)
-    with torch.no_grad():
-        program = torch.export.export(module, example, dynamic_shapes=(dynamic,), strict=False)
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, example, dynamic_shapes=(dynamic,), strict=False)
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"A policy of model_type={policy.cfg.actor.model.model_type} cannot be exported: torch.export cannot "
+            f"follow it for batches of any size: {reason} Its code must not turn tensors or their lengths (len) into Python "
+            "numbers. Or use rlinf.load_policy."
+        ) from error
     if output.suffix == ".pt2":
         torch.export.save(program, output)
     else:

@@ -97,7 +97,7 @@ class DiffusionNoise(Noise):
         step = 1.0 / self.num_steps
         times = torch.arange(self.num_steps, device=features.device) * step
         variances = self.level**2 * (1.0 - times) / times.clamp(min=step) * step
-        return (0.5 * variances.log()).view(1, -1, 1, 1).expand(len(features), -1, *self.shape)
+        return (0.5 * variances.log()).view(1, -1, 1, 1).expand(features.shape[0], -1, *self.shape)
 
 
 class LearnedNoise(Noise):
@@ -168,7 +168,7 @@ class ActionFlow(nn.Module):
         """Follow the velocity from ``start`` [N, C, A] without noise: actions [N, C, A]."""
         x = start
         for step in range(self.num_steps):
-            time = torch.full((len(x),), step / self.num_steps, device=x.device)
+            time = torch.full(x.shape[:1], step / self.num_steps, device=x.device)
             x = x + self.velocity(features, x, time) / self.num_steps
         return x
 
@@ -186,7 +186,7 @@ class ActionFlow(nn.Module):
         log_stds = self.noise.log_stds(features)
         chain = [noise[:, 0]]
         for step in range(self.num_steps):
-            time = torch.full((len(noise),), step / self.num_steps, device=noise.device)
+            time = torch.full(noise.shape[:1], step / self.num_steps, device=noise.device)
             end = self._mean(features, chain[-1], time)
             chain.append(end if log_stds is None else end + noise[:, step + 1] * log_stds[:, step].exp())
         if log_stds is None:

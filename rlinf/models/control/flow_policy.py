@@ -74,7 +74,7 @@ class FlowPolicy(VelocityPolicy):
         """See ``BasePolicy``."""
         seen = self.encoder.observe(obs, self.device)
         features = self.encoder(seen)
-        noise = torch.zeros(len(features), *self.flow.noise_shape, device=self.device)
+        noise = torch.zeros(features.shape[0], *self.flow.noise_shape, device=self.device)
         if mode == "train":
             chain, logprobs = self.flow.sample(features, noise.normal_(generator=generator))
             action = self._bounded(chain[:, -1])

@@ -43,7 +43,7 @@ class FlowQPolicy(EnsembleQPolicy):
 
     def act(self, features: torch.Tensor) -> torch.Tensor:
         """See ``EnsembleQPolicy``."""
-        return self.sample(features, torch.zeros(len(features), *self.noise_shape, device=self.device))[0]
+        return self.sample(features, torch.zeros(features.shape[0], *self.noise_shape, device=self.device))[0]
 
     def sample(self, features: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See ``EnsembleQPolicy``."""
@@ -64,7 +64,7 @@ class FlowQPolicy(EnsembleQPolicy):
         """See ``BasePolicy``."""
         inputs = self.observe(obs)
         features = self.encoder(inputs)
-        noise = torch.zeros(len(features), *self.noise_shape, device=self.device)
+        noise = torch.zeros(features.shape[0], *self.noise_shape, device=self.device)
         if mode == "train":
             noise.normal_(generator=generator)
         action, logprobs, chain = self._sample(features, noise)

@@ -6,6 +6,7 @@ _CALLBACKS = ("tests/unit/runners/test_callbacks.py",)
 _ASYNC = ("tests/unit/runners/test_async_embodied_runner.py",)
 _POLICY = ("tests/unit/api/test_policy.py",)
 _RUNS = ("tests/unit/api/test_runs.py",)
+_EXPORTED_KINDS = ("tests/unit/api/test_exported_kinds.py",)
 _EXPORT = ("tests/unit/api/test_policy_export.py",)
 _TRAIN = ("tests/unit/cli/test_recipe_commands.py",)
 _SWEEP = ("tests/unit/cli/test_sweep.py",)
@@ -202,5 +203,26 @@ FAULTS: list[Fault] = [
         "]",
         ("tests/unit/cli/test_completion.py",),
         "an option is taken for the recipe",
+    ),
+    Fault(
+        "rlinf/models/control/flow_policy.py",
+        "torch.zeros(features.shape[0], *self.flow.noise_shape",
+        "torch.zeros(len(features), *self.flow.noise_shape",
+        _EXPORTED_KINDS,
+        "an exported flow takes batches of one size alone",
+    ),
+    Fault(
+        "rlinf/models/control/action_flow.py",
+        "time = torch.full(noise.shape[:1], step",
+        "time = torch.full((len(noise),), step",
+        _EXPORTED_KINDS,
+        "so does one that steps from noise",
+    ),
+    Fault(
+        "rlinf/api/policy_export.py",
+        "    except RuntimeError as error:",
+        "    except MemoryError as error:",
+        _EXPORTED_KINDS,
+        "a model that cannot be exported ends in a page of torch's own words",
     ),
 ]
