@@ -72,8 +72,8 @@ def export_policy(policy: TrainedPolicy, output: Path) -> dict[str, tuple[int, .
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"A policy of model_type={policy.cfg.actor.model.model_type} cannot be exported: torch.export cannot "
-            f"follow it for batches of any size: {reason} Its code must not turn tensors or their lengths (len) into Python "
-            "numbers. Or use rlinf.load_policy."
+            f"follow it for batches of any size: {reason} Its code must not turn tensors or their lengths (len) into "
+            "Python numbers. Or use rlinf.load_policy."
         ) from error
     if output.suffix == ".pt2":
         torch.export.save(program, output)
