@@ -13,7 +13,7 @@ import torch
 from rlinf.checkpoint import CheckpointManager
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.model import CameraPolicyConfig, StatePolicyConfig
-from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.root import EmbodiedConfig, ValueConfig
 from rlinf.errors import CheckpointError, ConfigError
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
@@ -130,7 +130,7 @@ def load_policy(path: str | Path, *, device: str | torch.device = "cpu") -> Trai
 
     Raises:
         CheckpointError: There is no complete checkpoint.
-        ConfigError: The checkpoint lies in no folder of a run, or is a language model's.
+        ConfigError: The checkpoint lies in no folder of a run, or is not of a policy that acts in environments.
     """
     from rlinf.hybrid_engines.train.state import load_weights
 
@@ -156,6 +156,11 @@ def _recipe_of(checkpoint: Path) -> EmbodiedConfig:
             "their run wrote them, or copy the run's folder with them."
         )
     cfg = validate_cfg(load_recipe(str(file)))
+    if isinstance(cfg, ValueConfig):
+        raise ConfigError(
+            f"'{checkpoint}' is of a model that judges frames (runner.task_type=value), and does not act. A policy "
+            "learns from its labels (data.advantage_tag), or from its classifier.pt (reward_type=model)."
+        )
     if not isinstance(cfg, EmbodiedConfig):
         raise ConfigError(
             f"'{checkpoint}' is of a language model (runner.task_type={cfg.runner.task_type}), which takes text: load "

@@ -9,9 +9,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import rlinf
+from rlinf.config import load_recipe, to_dict, validate_cfg
 from rlinf.errors import CheckpointError, ConfigError
+from rlinf.telemetry.rundir import CONFIG_FILE
 from tests.unit.api.saved_policies import save_policy
 
 OBS = np.array([0.1, -0.2, 0.03, 0.4], dtype=np.float32)
@@ -102,4 +105,15 @@ def test_a_language_model_is_not_loaded_as_a_policy(tmp_path: Path) -> None:
 
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(to_dict(validate_cfg(load_recipe("tiny_math_grpo")))))
     with pytest.raises(ConfigError, match="transformers"):
+        rlinf.load_policy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "text"),
+    [("tiny_math_grpo", "language model .* load its folder 'hf'"), ("pixel_reach_reward_model", "judges frames")],
+)
+def test_what_does_not_act_says_what_it_is_for(recipe: str, text: str, tmp_path: Path) -> None:
+    save_policy(tmp_path)
+    (tmp_path / CONFIG_FILE).write_text(yaml.safe_dump(to_dict(validate_cfg(load_recipe(recipe)))))
+    with pytest.raises(ConfigError, match=text):
         rlinf.load_policy(tmp_path)
