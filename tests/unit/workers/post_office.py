@@ -74,7 +74,9 @@ class _Messenger:
     def find_nodes(self, group: str) -> list[str]:
         return []
 
-    def send(self, obj: Any, group: str, ranks: Any, *, tag: Hashable, timeout: float | None) -> AsyncWork[None]:
+    def send(
+        self, obj: Any, group: str, ranks: Any, *, tag: Hashable, timeout: float | None, options: Any = None
+    ) -> AsyncWork[None]:
         for rank in [ranks] if isinstance(ranks, int) else ranks:
             self.office.post(self.address, (group, rank), tag, obj)
         done: Future[None] = Future()
