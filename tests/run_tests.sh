@@ -38,7 +38,9 @@ TEXT
 
 FAST=0
 INSTALL=1
-PROCESSES=$(($(nproc) < 4 ? $(nproc) : 4))
+# The number of cores; of threads, which nproc gives where OMP_NUM_THREADS says it, there may be fewer.
+CORES=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+PROCESSES=$((CORES < 4 ? CORES : 4))
 MUTATION=0
 MUTATION_ARGUMENTS=()
 GUESTS=()
