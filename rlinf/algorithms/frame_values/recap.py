@@ -9,12 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rlinf.algorithms.frame_values.frame_objective import (
-    FrameObjective,
-    Scale,
-    largest,
-    projected,
-)
+from rlinf.algorithms.frame_values.frame_objective import FrameObjective, Scale, largest, projected
 from rlinf.config.schema.value import RecapValueLossConfig
 from rlinf.data.episode_table import BoolArray, EpisodeTable, FloatArray, IntArray
 from rlinf.errors import DatasetError

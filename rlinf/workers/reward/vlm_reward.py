@@ -60,9 +60,8 @@ class VLMReward(EmbodiedReward):
         shown = {row: self.history.add(int(request.env_ids[row]), self._images(request, row)) for row in rows}
         due = [row for row in rows if self._is_due(int(request.env_ids[row]))]
         scores = torch.where(request.executed.any(-1), cfg.interval_reward, 0.0)
-        for row, reply in zip(
-            due, self.engine.replies([(self._question(request, r), shown[r]) for r in due]), strict=True
-        ):
+        replies = self.engine.replies([(self._question(request, row), shown[row]) for row in due])
+        for row, reply in zip(due, replies, strict=True):
             scores[row] = self.reward_of(reply)
         return at_last_action(scores, request.executed)
 
