@@ -85,7 +85,7 @@ def warm_up(
     chance = random.Random(seed)
     tested = [encode(tokenizer, task.demonstrate(row, chance)) for row in rows["val"][:NUM_TESTED]]
     for step in range(1, task.max_steps + 1):
-        taught = chance.choices(rows["train"], k=BATCH_SIZE)
+        taught = chance.choices(rows.get("taught", rows["train"]), k=BATCH_SIZE)
         ids, labels = collate([encode(tokenizer, task.demonstrate(row, chance)) for row in taught])
         model(input_ids=ids, labels=labels).loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

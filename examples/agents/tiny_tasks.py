@@ -109,7 +109,7 @@ def make_facts(seed: int) -> dict[str, list[Row]]:
         {"contents": f"{name}\nA city in {country}."} for name, country in cities.items() if name not in capitals
     ]
     chance = random.Random(seed)
-    rows: dict[str, list[Row]] = {"train": [], "val": [], "corpus": corpus}
+    rows: dict[str, list[Row]] = {"train": [], "val": [], "taught": [], "corpus": corpus}
     for facts, kind, num_val, most in ((capitals, "capital", 60, None), (cities, "country", 68, 4000)):
         known = [name for name in facts if len(name + facts[name]) <= 24 and name not in (capitals if most else ())]
         chance.shuffle(known)
@@ -120,6 +120,13 @@ def make_facts(seed: int) -> dict[str, list[Row]]:
         rows["train"] += [taught[index % len(taught)] for index in range(3000)]
     for part in ("train", "val"):
         chance.shuffle(rows[part])
+    # Made up, so that whoever repeats them has to read: true ones would be learned by heart.
+    unseen = {name for row in rows["val"] for name in (row["title"], row["answer"])}
+    names = [name for name in (*cities, *capitals) if len(name) <= 12 and name not in unseen]
+    for _ in range(20000):
+        title, answer = chance.sample(names, 2)
+        question = f"{chance.choice(('capital', 'country'))} of {title}?"
+        rows["taught"].append({"question": question, "answer": answer, "title": title})
     return rows
 
 
@@ -135,6 +142,8 @@ def search_and_read(row: Row, chance: random.Random) -> Parts:
 TASKS: dict[str, Task] = {
     "calculator": Task(make_rows=make_products, demonstrate=call_calculator, accuracy=0.4),
     "guessing": Task(make_rows=make_numbers, demonstrate=halve_four_times, max_steps=150),
-    "search": Task(make_rows=make_facts, demonstrate=search_and_read, accuracy=0.35, max_context_tokens=256),
+    "search": Task(
+        make_rows=make_facts, demonstrate=search_and_read, accuracy=0.35, max_steps=3000, max_context_tokens=256
+    ),
 }
 """By the name of the folder that they are made in: ``results/tiny_<name>``."""

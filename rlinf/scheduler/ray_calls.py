@@ -7,6 +7,7 @@ exception that a signal's handler raises meanwhile is lost, unless it is Ctrl-C'
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -35,13 +36,14 @@ def results_of(calls: Sequence[ray.ObjectRef], what: str) -> list[Any]:
         what: The process that answers, such as "the run's manager".
 
     Raises:
-        ClusterError: They did not all come within ``RLINF_CLUSTER_TIMEOUT_SECONDS``.
+        ClusterError: They did not all come within ``RLINF_CLUSTER_TIMEOUT_SECONDS``, counted once for all.
         Exception: What a call has raised, as ``ray.get`` raises it.
     """
     limit = start_limit_seconds()
+    deadline = time.monotonic() + limit
     works = [AsyncWork[Any](_promise_of(call), describe=f"Ray's start of {what}") for call in calls]
     try:
-        return [work.wait(limit) for work in works]
+        return [work.wait(max(deadline - time.monotonic(), 0.0)) for work in works]
     except CommTimeoutError as error:
         node = ray_worker._global_node
         folder = "Ray's folder of logs" if node is None else node.get_logs_dir_path()

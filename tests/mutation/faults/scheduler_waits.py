@@ -267,17 +267,24 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file=_RAY_CALLS,
-        before="return [work.wait(limit) for work in works]",
+        before="return [work.wait(max(deadline - time.monotonic(), 0.0)) for work in works]",
         after="return ray.get(list(calls))",
         tests=_STARTS,
         what="a process that Ray cannot start is waited for without end",
     ),
     Fault(
         file=_RAY_CALLS,
-        before="return [work.wait(limit) for work in works]",
+        before="return [work.wait(max(deadline - time.monotonic(), 0.0)) for work in works]",
         after="return [work.wait(limit) for work in sorted(works, key=lambda work: not work.done())]",
         tests=_STARTS,
         what="results in the order in which they come",
+    ),
+    Fault(
+        file=_RAY_CALLS,
+        before="return [work.wait(max(deadline - time.monotonic(), 0.0)) for work in works]",
+        after="return [work.wait(limit) for work in works]",
+        tests=_STARTS,
+        what="nodes that answer late by turns may take several limits",
     ),
     Fault(
         file=_RAY_CALLS,

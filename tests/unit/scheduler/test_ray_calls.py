@@ -66,6 +66,20 @@ def test_a_process_that_never_starts_is_an_error_that_names_it(monkeypatch: pyte
     assert any("Still waiting" in line and "the run's manager" in line for line in records)
 
 
+def test_calls_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these comes soon enough after the one before it, and the last too late."""
+    monkeypatch.setenv("RLINF_CLUSTER_TIMEOUT_SECONDS", "1")
+    with pytest.raises(ClusterError, match="not started a process on each node within 1 s"):
+        results_of([Call(0.7, 1), Call(1.4, 2), Call(2.1, 3)], "a process on each node")  # type: ignore[list-item]
+
+
+def test_what_has_come_is_returned_where_no_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLINF_CLUSTER_TIMEOUT_SECONDS", "0")
+    known = Call(-1)
+    known.future().set_result("known")
+    assert results_of([known], "a process on each node") == ["known"]  # type: ignore[list-item]
+
+
 def test_the_exception_of_a_signal_ends_the_wait(alarm: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """In ``ray.get`` it would be lost, and a test that has run out of time would wait on."""
     monkeypatch.setenv("RLINF_CLUSTER_TIMEOUT_SECONDS", "30")
