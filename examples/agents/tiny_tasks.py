@@ -142,8 +142,6 @@ def search_and_read(row: Row, chance: random.Random) -> Parts:
 TASKS: dict[str, Task] = {
     "calculator": Task(make_rows=make_products, demonstrate=call_calculator, accuracy=0.4),
     "guessing": Task(make_rows=make_numbers, demonstrate=halve_four_times, max_steps=150),
-    "search": Task(
-        make_rows=make_facts, demonstrate=search_and_read, accuracy=0.35, max_steps=3000, max_context_tokens=256
-    ),
+    "search": Task(make_rows=make_facts, demonstrate=search_and_read, accuracy=0.35, max_context_tokens=256),
 }
 """By the name of the folder that they are made in: ``results/tiny_<name>``."""
