@@ -120,7 +120,8 @@ def evaluate(recipe: str, overrides: list[str], work_folder: Path) -> dict[str, 
         command = ["bash", str(launcher), recipe, "--no-install", "runner.only_eval=true"]
         command += [f"runner.logger.log_path={folder}", *overrides]
         run_quietly(command, work_folder)
-        (record,) = read_metrics(Path(folder) / recipe)
+        (evaluated,) = (Path(folder) / recipe / "eval_only").iterdir()
+        (record,) = read_metrics(evaluated)
     return {name: value for name, value in record.items() if name.startswith("eval/")}
 
 
