@@ -46,7 +46,7 @@ class Exhibit:
         metric: What it is judged by.
         cpu_cores: Of the machine.
         seeds: One for each run.
-        overrides: What was changed of the recipe besides the seed.
+        overrides: What was changed of the recipe besides the seed, and arguments of the program beside it.
         minutes: Wall time of each run's process.
         curves: (step, value) at each evaluation of each run.
     """
@@ -88,7 +88,7 @@ def _exhibit(path: Path) -> Exhibit:
         metric=metric,
         cpu_cores=report["cpu_cores"],
         seeds=[run["seed"] for run in runs],
-        overrides=runs[0]["overrides"],
+        overrides=[*runs[0]["overrides"], *runs[0].get("beside", [])],
         minutes=[run["process_seconds"] / 60 for run in runs],
         curves=[[(point["step"], point[metric]) for point in run["curve"] if metric in point] for run in runs],
     )

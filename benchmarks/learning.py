@@ -149,12 +149,19 @@ def prepare(recipe: str, seed: int, folder: Path) -> Path:
     return folder
 
 
-def earlier_runs(path: Path, commit: str, overrides: list[str], seeds: list[int]) -> list[dict[str, object]]:
-    """Return a file's runs of other seeds, where it holds the same commit and overrides."""
+def earlier_runs(
+    path: Path, commit: str, overrides: list[str], seeds: list[int], beside: Sequence[str] = ()
+) -> list[dict[str, object]]:
+    """Return a file's runs of other seeds, where it holds the same commit, overrides and arguments beside."""
     report = json.loads(path.read_text()) if path.exists() else {"commit": None, "runs": []}
     if report["commit"] != commit:
         return []
-    return [run for run in report["runs"] if run["overrides"] == overrides and run["seed"] not in seeds]
+    changes = (overrides, list(beside))
+    return [
+        run
+        for run in report["runs"]
+        if (run["overrides"], run.get("beside", [])) == changes and run["seed"] not in seeds
+    ]
 
 
 def main() -> None:
@@ -172,7 +179,7 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     for recipe in args.recipes:
         path = RESULTS / f"{recipe}{args.suffix}.json"
-        runs = earlier_runs(path, commit, args.override, args.seeds) if args.keep else []
+        runs = earlier_runs(path, commit, args.override, args.seeds, args.beside) if args.keep else []
         for seed in args.seeds:
             runs.append(run_seed(recipe, seed, args.override, args.beside))
             last = runs[-1]["curve"][-1]

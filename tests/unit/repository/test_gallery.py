@@ -62,6 +62,13 @@ def test_a_task_without_successes_is_judged_by_its_return(successes: list[float]
     assert exhibit.metric == metric
 
 
+def test_a_row_names_what_was_changed_of_the_recipe_and_beside_it(tmp_path: Path) -> None:
+    run = run_of(0, 60.0, [1.0]) | {"overrides": ["runner.max_epochs=9"], "beside": ["--random-feedback"]}
+    exhibits = gallery.load_exhibits(save(tmp_path, "gym_cartpole_ppo_mlp", [run]))
+    page = gallery.write_page(exhibits, "en", json.loads(gallery.TEXTS.read_text(encoding="utf-8")))
+    assert "| `gym_cartpole_ppo_mlp` `runner.max_epochs=9` `--random-feedback`<br>" in page
+
+
 def test_a_plot_has_one_line_a_seed_from_the_lowest_to_the_highest_value(tmp_path: Path) -> None:
     runs = [run_of(0, 60.0, [-20.0, -5.0, -10.0]), run_of(1, 60.0, [-15.0, -12.0])]
     (exhibit,) = gallery.load_exhibits(save(tmp_path, "gym_cartpole_ppo_mlp", runs))
@@ -110,4 +117,5 @@ def test_runs_of_other_seeds_are_kept_where_nothing_else_differs(tmp_path: Path)
     path.write_text(json.dumps({"commit": "a", "runs": runs}))
     assert learning.earlier_runs(path, "a", overrides, [1]) == runs[:1]
     assert learning.earlier_runs(path, "b", overrides, [1]) == []
+    assert learning.earlier_runs(path, "a", overrides, [1], ["--more"]) == []
     assert learning.earlier_runs(tmp_path / "none.json", "a", overrides, [1]) == []
