@@ -122,7 +122,7 @@ def make_facts(seed: int) -> dict[str, list[Row]]:
         chance.shuffle(rows[part])
     # Made up, so that whoever repeats them has to read: true ones would be learned by heart.
     unseen = {name for row in rows["val"] for name in (row["title"], row["answer"])}
-    names = [name for name in (*cities, *capitals) if len(name) <= 12 and name not in unseen]
+    names = [name for name in (*cities, *capitals) if len(name) <= 20 and name not in unseen]
     for _ in range(20000):
         title, answer = chance.sample(names, 2)
         question = f"{chance.choice(('capital', 'country'))} of {title}?"
@@ -142,6 +142,6 @@ def search_and_read(row: Row, chance: random.Random) -> Parts:
 TASKS: dict[str, Task] = {
     "calculator": Task(make_rows=make_products, demonstrate=call_calculator, accuracy=0.4),
     "guessing": Task(make_rows=make_numbers, demonstrate=halve_four_times, max_steps=150),
-    "search": Task(make_rows=make_facts, demonstrate=search_and_read, accuracy=0.35, max_context_tokens=256),
+    "search": Task(make_rows=make_facts, demonstrate=search_and_read, accuracy=0.6, max_context_tokens=256),
 }
 """By the name of the folder that they are made in: ``results/tiny_<name>``."""
