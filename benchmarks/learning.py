@@ -69,7 +69,7 @@ def run_seed(recipe: str, seed: int, overrides: list[str], beside: Sequence[str]
         is_evaluated = recipe not in EVALUATED_BY
         curve = [kept for record in records if (kept := points_of(record, is_evaluated=is_evaluated))]
         if not is_evaluated:
-            checkpoint = max((Path(folder) / recipe / "checkpoints").iterdir(), key=lambda each: each.stat().st_mtime)
+            checkpoint = Path(folder) / recipe / "checkpoints" / f"global_step_{records[-1]['step']}"
             evaluation = EVALUATED_BY[recipe]
             curve.insert(0, {"step": 0, **evaluate(evaluation, [], work_folder)})
             curve[-1] |= evaluate(evaluation, [f"runner.ckpt_path={checkpoint}"], work_folder)
