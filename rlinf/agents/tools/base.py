@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -37,9 +38,12 @@ class Tool(abc.ABC):
 
     Attributes:
         runs_at_once: Whether the calls of one turn run at the same time.
+        ends_itself: Whether calls end in time by themselves, with an ``AgentError`` where the model is not to blame for
+            the time. Others are left after ``timeout_seconds``, and the model reads so.
     """
 
     runs_at_once: ClassVar[bool] = False
+    ends_itself: ClassVar[bool] = False
 
     def __init__(self, name: str, cfg: ToolConfig) -> None:
         self.name, self.cfg = name, cfg
@@ -61,6 +65,10 @@ class Tool(abc.ABC):
                 blame.
             Exception: The call went wrong; the model reads the message.
         """
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        """Return what a call waits for before it runs, outside its time; nothing, mostly."""
+        return contextlib.nullcontext()
 
     def open(self, data: Prompt) -> ToolSession:
         """Return the tool for one episode; one with state between calls has a session of its own.

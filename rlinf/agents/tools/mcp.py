@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from rlinf.agents.tools.base import Tool, ToolResult, ToolSchema
@@ -77,3 +78,9 @@ class McpServerTool(Tool):
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """See ``Tool``."""
         return await self._connection.call(self.name, arguments)
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """See ``Tool``: a server that must be started again first."""
+        await self._connection.wait_ready()
+        yield

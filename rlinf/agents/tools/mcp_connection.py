@@ -66,7 +66,21 @@ class McpConnection:
         Raises:
             AgentError: The server has died, or cannot be started again.
         """
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call(tool, arguments), self._loop))
+        try:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call(tool, arguments), self._loop))
+        except asyncio.CancelledError:
+            self._is_suspect = True
+            raise
+
+    async def wait_ready(self) -> None:
+        """Wait until the server answers; it is started again if it has died or hangs.
+
+        Raises:
+            AgentError: It cannot be started.
+        """
+        await asyncio.sleep(0)  # a call that has just been left says so first
+        ready = asyncio.run_coroutine_threadsafe(self._connected(), self._loop)
+        await asyncio.shield(asyncio.wrap_future(ready))
 
     def close(self) -> None:
         """End the server."""
@@ -82,9 +96,6 @@ class McpConnection:
         client = await asyncio.shield(asyncio.ensure_future(self._connected()))
         try:
             result = await client.call_tool(tool, dict(arguments))
-        except asyncio.CancelledError:
-            self._is_suspect = True
-            raise
         except self._mcp.MCPError as error:
             if self._client is client and not await self._answers(client):
                 raise AgentError(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from rlinf.agents.threads import call_in_thread
 from rlinf.agents.tools.base import Tool, ToolResult, ToolSchema, make_schema
 from rlinf.config.schema.agent import PythonToolConfig
 from rlinf.errors import AgentError, RewardError
@@ -50,12 +52,15 @@ class PythonTool(Tool):
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """See ``Tool``."""
-        async with self._running:
-            try:
-                outcome = await asyncio.to_thread(self._sandbox.run, {"main.py": arguments["code"]})
-            except RewardError as error:
-                raise AgentError(f"agent.tools.{self.name} (tool_type=python): {error}") from error
+        try:
+            outcome = await call_in_thread(self._sandbox.run, {"main.py": arguments["code"]})
+        except RewardError as error:
+            raise AgentError(f"agent.tools.{self.name} (tool_type=python): {error}") from error
         return _result(outcome)
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        """See ``Tool``: one of ``max_programs``."""
+        return self._running
 
     def close(self) -> None:
         """See ``Tool``."""

@@ -16,9 +16,11 @@ from rlinf.utils.urls import mask_url
 class RetrievalTool(Tool):
     """Posts ``{"queries": [...], "topk": k, "return_scores": true}`` and reads ``{"result": [[{"document": ...}]]}``.
 
-    A document is text, or has its text as ``contents``: the title in its first line.
+    A document is text, or has its text as ``contents``: the title in its first line. A service that does not answer
+    fails the episode.
     """
 
+    ends_itself = True
     cfg: RetrievalToolConfig
 
     @property

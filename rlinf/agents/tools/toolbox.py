@@ -134,8 +134,9 @@ class EpisodeTools:
         if problem is not None:
             self._counts["tool/invalid_calls"] += 1
             return ToolResult(f"Error: {problem}.", True)
-        begin = time.monotonic()
-        result = await self._bounded(session, call.arguments)
+        async with session.tool.turn():
+            begin = time.monotonic()
+            result = await self._bounded(session, call.arguments)
         self._counts[f"tool/{call.name}_calls"] += 1
         self._counts[f"tool/{call.name}_errors"] += result.is_error
         self._counts[f"tool/{call.name}_seconds"] += time.monotonic() - begin
@@ -146,7 +147,7 @@ class EpisodeTools:
         task = asyncio.ensure_future(session.call(arguments))
         try:
             # Not wait_for, which waits without end for a call that does not let itself be cancelled.
-            done, _ = await asyncio.wait({task}, timeout=seconds)
+            done, _ = await asyncio.wait({task}, timeout=None if session.tool.ends_itself else seconds)
             if done:
                 return task.result()
             self._counts[f"tool/{name}_timeouts"] += 1

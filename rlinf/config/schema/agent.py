@@ -54,6 +54,9 @@ class RetrievalToolConfig(ToolConfig):
 
     url: str
     """Address that queries are posted to, for example ``http://127.0.0.1:8000/retrieve``."""
+    timeout_seconds: PositiveFloat = 10.0
+    """Time of an attempt. A service that does not answer in time at any attempt fails the episode: the model is not to
+    blame."""
     top_k: PositiveInt = 3
     """Passages of a result."""
     max_retries: NonNegativeInt = 3

@@ -240,6 +240,34 @@ FAULTS: list[Fault] = [
     # Tools
     _fault(
         "agents/tools/toolbox.py",
+        "async with session.tool.turn():\n            begin = time.monotonic()",
+        "begin = time.monotonic()\n        async with session.tool.turn():",
+        "waiting for a turn counts as time of the call",
+        _TOOLBOX,
+    ),
+    _fault(
+        "agents/tools/toolbox.py",
+        "async with session.tool.turn():",
+        "if True:",
+        "calls do not wait for their turn",
+        _TOOLBOX,
+    ),
+    _fault(
+        "agents/tools/retrieval.py",
+        "ends_itself = True",
+        "ends_itself = False",
+        "the model reads that a service hangs, and gets no reward for it",
+        _RETRIEVAL,
+    ),
+    _fault(
+        "agents/tools/python.py",
+        "return self._running",
+        "return contextlib.nullcontext()",
+        "all programs run at once",
+        "tests/unit/agents/tools/test_python.py",
+    ),
+    _fault(
+        "agents/tools/toolbox.py",
         "        except (AgentError, EngineError, WorkerError):\n            raise\n",
         "",
         "a service that is away is the model's fault",

@@ -127,6 +127,13 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "agents/tools/mcp.py",
+        "await self._connection.wait_ready()",
+        "pass",
+        "starting a server again is the next call's time",
+        _MCP,
+    ),
+    _fault(
+        "agents/tools/mcp.py",
         "for each in cfg.tools or known",
         "for each in known",
         "the model may call tools that the recipe leaves out",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from rlinf.agents.tools.base import ToolResult
 from rlinf.agents.tools.python import PythonTool
 from rlinf.config.schema.agent import PythonToolConfig
 from rlinf.errors import AgentError
+from rlinf.utils.sandbox import Outcome
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,30 @@ def test_programs_print_fail_and_are_ended(tool: PythonTool) -> None:
     assert endless == ToolResult("\nThe program was ended: it exceeded its limit of timeout.", True)
     assert chatty.is_error
     assert chatty.text.endswith("it exceeded its limit of output.")
+
+
+def test_no_more_programs_run_at_once_than_may(tool: PythonTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[int] = []
+    greatest = 0
+
+    def run_slowly(files: dict[str, str]) -> Outcome:
+        nonlocal greatest
+        running.append(1)
+        greatest = max(greatest, len(running))
+        time.sleep(0.02)
+        running.pop()
+        return Outcome(exit_code=0, output=files["main.py"].encode())
+
+    async def take_turns() -> list[ToolResult]:
+        async def call(number: int) -> ToolResult:
+            async with tool.turn():
+                return await tool.call({"code": str(number)})
+
+        return await asyncio.gather(*map(call, range(40)))
+
+    monkeypatch.setattr(tool._sandbox, "run", run_slowly)
+    assert [result.text for result in asyncio.run(take_turns())] == [str(number) for number in range(40)]
+    assert greatest == tool.cfg.max_programs
 
 
 def test_a_machine_that_cannot_isolate_programs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

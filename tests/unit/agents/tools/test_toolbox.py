@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -115,6 +116,37 @@ def test_a_call_that_takes_too_long_is_left(text: str) -> None:
     assert message["content"].endswith("did not return within 0.1 s.")
     assert after["content"] == "well"
     assert sum(value for name, value in counts.items() if name.endswith("_timeouts")) == 1
+
+
+class QueuedTool(Tool):
+    """Its calls take no time, and wait for their turn longer than a call may take."""
+
+    @property
+    def schema(self) -> ToolSchema:
+        return make_schema(self.name, "Waits.")
+
+    has_turn = False
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        await asyncio.sleep(3 * self.cfg.timeout_seconds)
+        self.has_turn = True
+        yield
+        self.has_turn = False
+
+    async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        await asyncio.sleep(0)
+        return ToolResult("done" if self.has_turn else "not its turn")
+
+
+def test_waiting_for_its_turn_is_not_part_of_a_calls_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "_entries", dict(tools._entries))
+    tools.register("queued", QueuedTool, config=ToolConfig)
+    counts: dict[str, float] = {}
+    (message,) = run({"queued": ToolConfig(tool_type="queued", timeout_seconds=0.2)}, call("queued"), counts=counts)
+    assert message["content"] == "done"
+    assert "tool/queued_timeouts" not in counts
+    assert counts["tool/queued_seconds"] < 0.2
 
 
 @pytest.mark.parametrize(("most", "expected"), [(4, "ab\n[...]\nyz"), (5, "abc\n[...]\nyz"), (26, None)])
