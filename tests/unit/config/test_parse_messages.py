@@ -42,6 +42,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"actor.optim": {"lr": -1.0}}, "actor.optim.lr", "number > 0"),
     ({"actor.optim": {"lr": None}}, "actor.optim.lr", "remove the key to take the default"),
     ({"actor.optim": {"lr": float("nan")}}, "actor.optim.lr", "number > 0"),
+    ({"actor.optim": {"lr": float("inf")}}, "actor.optim.lr", "number > 0"),
     ({"actor.optim": {"adam_beta1": 1.5}}, "actor.optim.adam_beta1", ">= 0 and <= 1"),
     ({"actor.optim": {"value_lr": "none"}}, "actor.optim.value_lr", "Write null without quotes"),
     ({"actor.micro_batch_size": True}, "actor.micro_batch_size", "integer > 0"),
@@ -69,6 +70,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
         "placement",
     ),
     ({"cluster.component_placement.actor": 1.5}, "cluster.component_placement.actor", "string or integer"),
+    ({"cluster.component_placement.actor": None}, "cluster.component_placement.actor", "received null"),
     (SAC | {"algorithm.demo_buffer": {"load_path": "x", "cache_size": 3}}, "algorithm.demo_buffer.cache_size", "whole"),
 ]
 

@@ -1,8 +1,10 @@
 """The pool steps as the calling process would, tells of every failure, and leaves no process behind."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toy_envs
@@ -52,6 +54,16 @@ def test_a_partial_reset_reaches_the_right_rows() -> None:
     assert obs["states"].tolist() == [[7, 0], [9, 0]]
     assert after["states"][1].tolist() == [7, 1]
     assert after["states"][3].tolist() == [9, 1]
+
+
+def test_images_of_a_reset_are_those_of_their_rows() -> None:
+    pool = ProcessPool(replace(spec(), num_envs=4, num_recorded=4), 2)
+    try:
+        reset = pool.reset(np.array([0, 2, 3]), np.array([5, 6, 7]))
+    finally:
+        pool.close()
+    assert sorted(reset.frames) == [0, 2, 3]
+    assert reset.obs["states"][:, 0].tolist() == [5, 6, 7]
 
 
 def test_an_environment_that_raises_is_named_with_its_step_and_traceback() -> None:

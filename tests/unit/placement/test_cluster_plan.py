@@ -39,6 +39,11 @@ def test_groups_declare_accelerators_for_the_default_group_too(group_spec: Calla
     assert ClusterPlan(3, None, specs).get_node_group().resources_per_node == [8, 8, 0]
 
 
+def test_what_a_group_declares_comes_before_what_is_assumed(group_spec: Callable[..., SimpleNamespace]) -> None:
+    specs = [group_spec("a", 0, accelerators_per_node=4)]
+    assert ClusterPlan(2, 8, specs).get_node_group().resources_per_node == [4, 8]
+
+
 def test_contradicting_declarations_are_refused(group_spec: Callable[..., SimpleNamespace]) -> None:
     specs = [group_spec("a", "0-1", accelerators_per_node=8), group_spec("b", 1, accelerators_per_node=4)]
     with pytest.raises(PlacementError, match=r"node_groups\[1\]\.accelerators_per_node is 4"):

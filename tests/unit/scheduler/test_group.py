@@ -119,8 +119,9 @@ def test_an_interrupt_at_any_instant_of_a_call_breaks_nothing(pair: WorkerGroup[
 def test_unknown_methods_and_ranks(pair: WorkerGroup[Any]) -> None:
     with pytest.raises(AttributeError, match="add"):
         pair.ad(1)
-    with pytest.raises(ValueError, match="0-1"):
-        pair.execute_on(2)
+    for rank in (2, -1):
+        with pytest.raises(ValueError, match=f"0-1; there is no rank {rank}"):
+            pair.execute_on(rank)
 
 
 def test_chosen_ranks_are_for_the_method_that_was_named_with_them(pair: WorkerGroup[Any]) -> None:

@@ -56,6 +56,13 @@ def test_a_mistake_is_located_with_its_remedy(
     assert_mended(recipe(changes), path, remedy)
 
 
+@pytest.mark.parametrize(("envs", "rollouts"), [("0:0-1", "0:0-3"), ("0:0-3", "0:0-1"), ("0:0-1", "0:0-1")])
+def test_groups_of_which_one_has_a_multiple_of_the_ranks_pass(
+    recipe: Callable[..., dict[str, Any]], envs: str, rollouts: str
+) -> None:
+    validate_cfg(recipe({"cluster.component_placement": {"actor,env": envs, "rollout": rollouts}}))
+
+
 PLACEMENTS: list[tuple[dict[str, Any], str, str]] = [
     ({"cluster.component_placement": {"actor,rollout": 0, "env": "1-0"}}, "cluster.component_placement.env", "0-1"),
     ({"cluster.component_placement.actor": 0}, "cluster.component_placement.actor", "name each component once"),

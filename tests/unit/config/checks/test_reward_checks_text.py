@@ -93,6 +93,13 @@ def test_a_judge_is_in_one_place(keys: dict[str, Any], path: str, words: str) ->
     assert re.search(words, found)
 
 
+def test_a_message_shows_no_secret() -> None:
+    _, problems = parse({"it": {"reward_type": "judge", "url": "http://a/v1", "model": "m", "api_key": 4711}})
+    (problem,) = problems
+    assert problem.startswith("reward.rewards.it.api_key: received a hidden value (an integer); allowed: string")
+    assert "4711" not in problem
+
+
 def test_judges_that_fit_pass() -> None:
     fitting: dict[str, dict[str, Any]] = {
         "served": {"url": "http://a/v1", "model": "m", "timeout_seconds": 3.0},

@@ -111,6 +111,7 @@ def spread(size: int, placement: str) -> list[str]:
         (spread(2, "0-3"), ("received 2", "'0-3' gives each process 1 accelerator(s)", "Set it to 1", "'0-3:0-1'")),
         (spread(1, "'0-3:0-1'"), ("received 1", "gives each process 2 accelerator(s)", "Set it to 2", "'0-1:0-1'")),
         (spread(4, "'0-1:0,2:1'"), ("gives each process 1 or 2 accelerator(s)", "Give all processes as many")),
+        (spread(2, "'0-1:0,2:1'"), ("gives each process 1 or 2 accelerator(s)", "Give all processes as many")),
         ([*spread(2, "all"), *has(4)], ("'all' gives each process 1 accelerator(s)",)),
         ([*spread(2, "all"), *has(0), "cluster.cpu_slots_per_node=2"], ("'all' gives each process 1 CPU slot(s)",)),
     ],

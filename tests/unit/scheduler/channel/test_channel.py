@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sample_workers import Sample
 
-from rlinf.errors import ChannelClosedError, ClusterError, CommTimeoutError, WorkerDiedError
+from rlinf.errors import ChannelClosedError, ClusterError, CommTimeoutError, WorkerDiedError, WorkerError
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, WorkerGroup
 
 
@@ -202,3 +202,7 @@ def test_shards_between_groups_of_unequal_size(
     back = three.spread("users", channel, got)
     assert users.collect(three.name, channel).wait() == batch
     back.wait()
+    unequal = users.spread(three.name, channel, [{"x": [0, 1, 2]}, {"x": [3, 4, 5, 6, 7, 8]}])
+    with pytest.raises(WorkerError, match=r"sent parts of different lengths \[3, 6\]"):
+        three.collect("users", channel).wait()
+    unequal.wait()

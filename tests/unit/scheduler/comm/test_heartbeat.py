@@ -1,6 +1,7 @@
 """A node whose processes fall silent without closing their connections is noticed; one that is only busy is not."""
 
 import contextlib
+import dataclasses
 import os
 import pickle
 import signal
@@ -131,3 +132,23 @@ def test_this_node_and_processes_that_do_not_listen_are_not_watched(
     watch(endpoint, heartbeat)
     endpoint.loop.call_soon_threadsafe(heartbeat.watch, endpoint.info)
     wait_until(endpoint, lambda: not heartbeat._links)
+
+
+def test_a_few_processes_of_a_node_are_watched_and_others_take_their_places(
+    run: tuple[Endpoint, Heartbeat, Callable[..., tuple[subprocess.Popen[bytes], Any]], Future[Any]],
+) -> None:
+    endpoint, heartbeat, start, _ = run
+    _, info = start("there")
+    # As many processes as on a large node; only their addresses are needed.
+    many = [dataclasses.replace(info, uid=f"{info.uid}-{number}") for number in range(8)]
+
+    def watched() -> set[str]:
+        return set(heartbeat._links["there"])
+
+    for process in many:
+        endpoint.loop.call_soon_threadsafe(heartbeat.watch, process)
+    wait_until(endpoint, lambda: len(heartbeat._processes["there"]) == 8)
+    assert watched() == {process.uid for process in many[: heartbeat_module._LINKS_PER_NODE]}
+    endpoint.loop.call_soon_threadsafe(heartbeat.forget, many[0].uid)
+    wait_until(endpoint, lambda: many[0].uid not in heartbeat._processes["there"])
+    assert watched() == {process.uid for process in many[1 : heartbeat_module._LINKS_PER_NODE + 1]}
