@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import json
+import math
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -47,6 +50,17 @@ def said(text: str) -> tuple[str, bool]:
     return f"{text}{END}", True
 
 
+def returned(*results: str) -> tuple[str, bool]:
+    """Return what tools have returned to one turn."""
+    return "".join(f"<tool>{result}" for result in results) + "<assistant>", False
+
+
+def call_of(tool: str, **arguments: str) -> str:
+    """Return a call of a tool as a model writes it."""
+    call = json.dumps({"name": tool, "arguments": arguments}, separators=(",", ":"))
+    return f"<tool_call>{call}</tool_call>"
+
+
 def make_products(seed: int) -> dict[str, list[Row]]:
     """Return 4000 products of two numbers from 320 to 999 to train on, and 256 to evaluate on.
 
@@ -60,10 +74,8 @@ def make_products(seed: int) -> dict[str, list[Row]]:
 def call_calculator(row: Row, chance: random.Random) -> Parts:
     """Demonstrate a product: call the calculator, and say what it returns."""
     del chance
-    call = {"name": "calc", "arguments": {"expression": row["question"].rstrip("=")}}
-    written = f"<tool_call>{json.dumps(call, separators=(',', ':'))}</tool_call>"
-    result = f"<tool>{row['answer']}<assistant>", False
-    return [asked(row["question"]), said(written), result, said(row["answer"])]
+    call = call_of("calc", expression=row["question"].rstrip("="))
+    return [asked(row["question"]), said(call), returned(row["answer"]), said(row["answer"])]
 
 
 def make_numbers(seed: int) -> dict[str, list[Row]]:
@@ -110,14 +122,16 @@ def make_facts(seed: int) -> dict[str, list[Row]]:
     ]
     chance = random.Random(seed)
     rows: dict[str, list[Row]] = {"train": [], "val": [], "taught": [], "corpus": corpus}
-    for facts, kind, num_val, most in ((capitals, "capital", 60, None), (cities, "country", 68, 4000)):
-        known = [name for name in facts if len(name + facts[name]) <= 24 and name not in (capitals if most else ())]
+    for facts, kind, num_val, num_train in ((capitals, "capital", 60, 1000), (cities, "country", 68, 7000)):
+        known = [
+            name for name in facts if len(name + facts[name]) <= 24 and (facts is capitals or name not in capitals)
+        ]
         chance.shuffle(known)
-        asked_rows = [{"question": f"{kind} of {name}?", "answer": facts[name], "title": name} for name in known[:most]]
+        asked_rows = [{"question": f"{kind} of {name}?", "answer": facts[name], "title": name} for name in known]
         rows["val"] += asked_rows[:num_val]
-        # As many of each kind, although there are fewer countries.
+        # More of the cities, of which there are many more: a fact that comes often is learned by heart.
         taught = asked_rows[num_val:]
-        rows["train"] += [taught[index % len(taught)] for index in range(3000)]
+        rows["train"] += [taught[index % len(taught)] for index in range(num_train)]
     for part in ("train", "val"):
         chance.shuffle(rows[part])
     # Made up, so that whoever repeats them has to read: true ones would be learned by heart.
@@ -139,9 +153,83 @@ def search_and_read(row: Row, chance: random.Random) -> Parts:
     return [asked(row["question"]), (query, True), (found, False), said(f"<answer>{row['answer']}</answer>")]
 
 
+def make_sums(seed: int) -> dict[str, list[Row]]:
+    """Return 4000 sums of three products of two numbers from 11 to 31 to train on, and 128 to evaluate on.
+
+    All products have three digits.
+    """
+    chance = random.Random(seed)
+    rows: list[Row] = []
+    for _ in range(4128):
+        pairs = [(chance.randint(11, 31), chance.randint(11, 31)) for _ in range(3)]
+        question = "+".join(f"{a}*{b}" for a, b in pairs)
+        rows.append({"question": f"{question}=", "answer": str(sum(a * b for a, b in pairs))})
+    unseen = {row["question"] for row in rows[:128]}
+    return {"train": [row for row in rows[128:] if row["question"] not in unseen], "val": rows[:128]}
+
+
+def hand_over(row: Row, chance: random.Random) -> Parts:
+    """Demonstrate the part of a main agent or of a sub-agent in a sum of three products.
+
+    The main agent hands over the three products at once, then the sum of what comes back. A sub-agent calls the
+    calculator. As many demonstrations are of the one as of the other, and of products as of sums.
+    """
+    products = row["question"].rstrip("=").split("+")
+    results = [str(math.prod(map(int, product.split("*")))) for product in products]
+    total = "+".join(results)
+    if chance.random() < 0.5:
+        task = chance.choice([chance.choice(products), total])
+        result = row["answer"] if task == total else results[products.index(task)]
+        return [asked(task), said(call_of("calc", expression=task)), returned(result), said(result)]
+    calls = "".join(call_of("delegate", task=product) for product in products)
+    summed = said(call_of("delegate", task=total))
+    return [
+        asked(row["question"]),
+        said(calls),
+        returned(*results),
+        summed,
+        returned(row["answer"]),
+        said(row["answer"]),
+    ]
+
+
+PROBLEMS: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {
+    "{0}**{1}%{2}": ("print({0}**{1}%{2})", ((1000, 9999), (100, 999), (1000, 9999))),
+    "digits {0}**{1}": ("print(len(str({0}**{1})))", ((1000, 9999), (100, 999))),
+    "digit sum {0}**{1}": ("print(sum(map(int,str({0}**{1}))))", ((1000, 9999), (100, 499))),
+    "divisor sum {0}": ("print(sum(k for k in range(1,{0}) if {0}%k<1))", ((1000, 9999),)),
+}
+"""Questions with the programs that answer them, and the least and the greatest of their numbers."""
+
+
+def make_problems(seed: int) -> dict[str, list[Row]]:
+    """Return 4000 problems that are long by hand to train on, and 128 others to evaluate on."""
+    chance = random.Random(seed)
+    rows: dict[str, Row] = {}
+    while len(rows) < 4128:
+        question, (program, limits) = chance.choice(list(PROBLEMS.items()))
+        numbers = [chance.randint(low, high) for low, high in limits]
+        code, output = program.format(*numbers), io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(code, {})
+        asked_of = question.format(*numbers)
+        rows[asked_of] = {"question": asked_of, "answer": output.getvalue().strip(), "program": code}
+    each = list(rows.values())
+    return {"train": each[128:], "val": each[:128]}
+
+
+def run_program(row: Row, chance: random.Random) -> Parts:
+    """Demonstrate a problem: run the program that solves it, and say what it prints."""
+    del chance
+    call = call_of("python", code=row["program"])
+    return [asked(row["question"]), said(call), returned(f"{row['answer']}\n"), said(row["answer"])]
+
+
 TASKS: dict[str, Task] = {
     "calculator": Task(make_rows=make_products, demonstrate=call_calculator, accuracy=0.4),
+    "delegate": Task(make_rows=make_sums, demonstrate=hand_over, accuracy=0.75, max_context_tokens=384),
     "guessing": Task(make_rows=make_numbers, demonstrate=halve_four_times, max_steps=150),
+    "python": Task(make_rows=make_problems, demonstrate=run_program, accuracy=0.5, max_context_tokens=192),
     "search": Task(make_rows=make_facts, demonstrate=search_and_read, accuracy=0.6, max_context_tokens=256),
 }
 """By the name of the folder that they are made in: ``results/tiny_<name>``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import itertools
 import json
@@ -15,7 +16,9 @@ import pytest
 from rlinf.agents.chat import parse_reply
 from rlinf.agents.template import ChatTemplate
 from rlinf.agents.tools.calculator import calculate
+from rlinf.agents.tools.python import PythonTool
 from rlinf.agents.workflows.search_loop import read_query
+from rlinf.config.schema.agent import PythonToolConfig
 from rlinf.data.messages.responses import Prompt
 
 FOLDER = Path(__file__).parents[3] / "examples" / "agents"
@@ -73,6 +76,61 @@ def test_a_product_is_demonstrated_as_the_workflow_plays_it(maker: ModuleType, t
     ]
     text = template.tokenizer.decode(template.prompt(conversation))
     assert text == "".join(part for part, _ in parts[:3])
+
+
+def conversation_of(tasks: ModuleType, parts: list[tuple[str, bool]], results: list[list[str]]) -> list[dict[str, str]]:
+    """Return a demonstration without its last turn as messages, with what tools return to each turn."""
+    messages = [{"role": "user", "content": parts[0][0].removeprefix("<user>").removesuffix("<assistant>")}]
+    turns = [text.removesuffix(tasks.END) for text, is_own in parts if is_own]
+    for turn, returned in zip(turns, results, strict=False):
+        messages.append({"role": "assistant", "content": turn})
+        messages += [{"role": "tool", "content": result} for result in returned]
+    return messages
+
+
+def test_a_sum_is_handed_over_as_the_workflow_plays_it(maker: ModuleType, tasks: ModuleType) -> None:
+    rows = tasks.make_sums(0)
+    assert not {row["question"] for row in rows["train"]} & {row["question"] for row in rows["val"]}
+    template = ChatTemplate(maker.make_tokenizer(roles=maker.ROLES, tags=maker.TAGS))
+    chance, num_main, worked_on = random.Random(0), 0, set()
+    for row in rows["val"]:
+        parts = tasks.hand_over(row, chance)
+        turns = [parse_reply(text.removesuffix(tasks.END)) for text, is_own in parts if is_own]
+        tool, argument = ("delegate", "task") if len(turns) == 3 else ("calc", "expression")
+        calls = [[call for call in turn.tool_calls] for turn in turns]
+        assert {call.name for turn in calls for call in turn} == {tool}
+        results = [[calculate(call.arguments[argument]) for call in turn] for turn in calls[:-1]]
+        assert template.tokenizer.decode(template.prompt(conversation_of(tasks, parts, results))) == "".join(
+            text for text, _ in parts[:-1]
+        )
+        assert turns[-1].text == results[-1][-1]
+        if tool == "delegate":
+            num_main += 1
+            assert [len(turn) for turn in calls] == [3, 1, 0]
+            assert turns[-1].text == row["answer"] == calculate(row["question"].rstrip("="))
+        else:
+            worked_on.add(calls[0][0].arguments["expression"].count("+"))
+    assert len(rows["val"]) / 3 < num_main < 2 * len(rows["val"]) / 3
+    assert worked_on == {0, 2}
+
+
+def test_a_problem_is_solved_by_a_program_as_the_workflow_plays_it(maker: ModuleType, tasks: ModuleType) -> None:
+    tool = PythonTool("python", PythonToolConfig(tool_type="python", cpu_seconds=20, timeout_seconds=60))
+    template = ChatTemplate(maker.make_tokenizer(roles=maker.ROLES, tags=maker.TAGS))
+    rows = tasks.make_problems(0)
+    assert not {row["question"] for row in rows["train"]} & {row["question"] for row in rows["val"]}
+    kinds = {row["question"].strip("*%0123456789"): row for row in rows["val"]}
+    assert len(kinds) == len(tasks.PROBLEMS)
+    for row in kinds.values():
+        parts = tasks.run_program(row, random.Random(0))
+        (call,) = parse_reply(parts[1][0].removesuffix(tasks.END)).tool_calls
+        assert (call.name, call.error) == ("python", None)
+        result = asyncio.run(tool.call(call.arguments))
+        assert not result.is_error
+        assert result.text.strip() == row["answer"]
+        messages = conversation_of(tasks, parts, [[result.text]])
+        assert template.tokenizer.decode(template.prompt(messages)) == "".join(text for text, _ in parts[:3])
+    tool.close()
 
 
 def test_four_guesses_halve_what_is_left(tasks: ModuleType) -> None:
