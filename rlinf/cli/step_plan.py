@@ -116,7 +116,7 @@ def reasoning_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
 
 def _episodes(cfg: ReasoningConfig) -> list[Row]:
     agent = cfg.agent
-    if agent is None:
+    if agent is None or not cfg.plays_episodes:
         return []
     tools = f", tools {', '.join(agent.tool_configs)}" if agent.tool_configs else ""
     return [

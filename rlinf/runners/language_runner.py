@@ -81,7 +81,7 @@ class LanguageRunner(StepRunner, Generic[T]):
             # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two responses.
             max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
             generating = self.groups["rollout"]
-            if isinstance(cfg, ReasoningConfig) and cfg.agent is not None:
+            if isinstance(cfg, ReasoningConfig) and cfg.plays_episodes:
                 # Episodes are played by a group that hands their requests to the engines.
                 num_engines, generating = generating.world_size, self.groups.get("agent", self.groups["reward"])
                 max_per_rank = -(-max_per_rank * num_engines // generating.world_size)
@@ -273,7 +273,7 @@ def start_workers(cfg: LanguageConfig, launcher: GroupLauncher) -> LanguageConfi
     if "inference" in names:
         launcher.start("inference", LogprobWorker.create_group(cfg))
     if "reward" in names:
-        plays = isinstance(cfg, ReasoningConfig) and cfg.agent is not None and not cfg.places_agent
+        plays = isinstance(cfg, ReasoningConfig) and cfg.plays_episodes and not cfg.places_agent
         launcher.start("reward", (EpisodeWorker if plays else RewardWorker).create_group(cfg))
     if "agent" in names:
         launcher.start("agent", EpisodeWorker.create_group(cfg))

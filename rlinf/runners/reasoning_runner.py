@@ -130,7 +130,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
 
     def finish(self) -> None:
         """See ``StepRunner``: clients of the run are answered."""
-        if self.cfg.agent is not None:
+        if self.cfg.plays_episodes:
             self.groups.get("agent", self.groups["reward"]).end_service().wait()
 
     def num_unconsumed(self) -> int:
@@ -195,7 +195,7 @@ def read_prompt_sets(cfg: ReasoningConfig, _: ExitStack) -> tuple[ReasoningConfi
         read_prompts,
         cfg=cfg.data,
         tokenizer=tokenizer,
-        with_messages=cfg.agent is not None,
+        with_messages=cfg.plays_episodes,
         processor=image_processor(cfg),
     )
     train, val = read_sets(cfg, read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlinf.agents.episode_engine import EpisodeEngine
 from rlinf.agents.workflow import RolloutWorkflow
+from rlinf.agents.workflows.rlvr import RLVRWorkflow
 from rlinf.config.registries import workflows
 from rlinf.config.schema.agent import AgentConfig
 from rlinf.data.messages.responses import Prompt
@@ -23,3 +24,4 @@ class Rewriting(RolloutWorkflow):
 def register() -> None:
     """Register them."""
     workflows.register("rewriting", Rewriting, config=AgentConfig)
+    workflows.register("played_rlvr", RLVRWorkflow, config=AgentConfig)

@@ -18,6 +18,7 @@ pytest.importorskip("math_verify")
 
 pytestmark = pytest.mark.timeout(400)
 RECIPE = "tiny_retry_grpo"
+PLUGIN = {"RLINF_EXT_MODULE": "tests.e2e.agent_workflows", "PYTHONPATH": str(REPO)}
 ONE_TURN = ("~reward.rewards.right", "runner.val_check_interval=-1")
 
 
@@ -75,9 +76,23 @@ def test_samples_hold_the_conversation(finished: Path) -> None:
         assert 1 <= len(said) <= 3
 
 
-def test_one_turn_is_what_reasoning_without_a_workflow_does(run_text_recipe: Callable[..., Path]) -> None:
+def test_one_turn_that_is_played_is_what_an_engine_does_by_itself(
+    run_text_recipe: Callable[..., Path], start_run: Callable[..., Any], one_node: str, keys: list[str], tmp_path: Path
+) -> None:
     """Bit for bit: the same tokens are sampled, and the same losses follow."""
-    plain, played = (run_text_recipe(key, *ONE_TURN) for key in ("~agent", "agent={workflow: rlvr}"))
+    plain, played = run_text_recipe("~agent", "+agent={workflow: rlvr}", *ONE_TURN), tmp_path / RECIPE
+    run = start_run(
+        RECIPE,
+        *keys,
+        *ONE_TURN,
+        "agent={workflow: played_rlvr}",
+        f"runner.logger.log_path={tmp_path}",
+        env={**PLUGIN, "RAY_ADDRESS": one_node},
+        entry=REPO / "examples" / "reasoning" / "main_grpo.py",
+    )
+    assert run.wait() == 0, run.output[-4000:]
+    assert all("rollout/turns" not in record for record in read_metrics(plain))
+    assert read_metrics(played)[-1]["rollout/turns"] == 1
     for step in (1, 2):
         answers, others = ([row["answer"] for row in samples(folder, step)] for folder in (plain, played))
         assert answers == others
@@ -101,7 +116,7 @@ def test_histories_that_are_rewritten_are_trained_on(
         "algorithm.sampling_params.min_new_tokens=2",  # a turn without text cannot be rewritten
         f"algorithm.loss_agg_func={loss_agg_func}",
         f"runner.logger.log_path={tmp_path}",
-        env={"RLINF_EXT_MODULE": "tests.e2e.agent_workflows", "PYTHONPATH": str(REPO), "RAY_ADDRESS": one_node},
+        env={**PLUGIN, "RAY_ADDRESS": one_node},
         entry=REPO / "examples" / "reasoning" / "main_grpo.py",
     )
     assert run.wait() == 0, run.output[-4000:]

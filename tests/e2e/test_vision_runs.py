@@ -11,7 +11,7 @@ import datasets
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from tests.e2e.conftest import read_metrics
+from tests.e2e.conftest import REPO, read_metrics
 from tests.unit.models.tiny_vision_models import make_tiny_vision_model, picture
 
 pytestmark = pytest.mark.timeout(400)
@@ -25,6 +25,13 @@ TINY = (
     "actor.global_batch_size=16",
     "algorithm.recompute_logprobs=true",
 )
+
+
+def keys_of(folder: Path) -> list[str]:
+    """Return what a short run on the rows and the model of a folder needs."""
+    rows = f"[{folder}/rows.parquet]"
+    paths = (f"data.train_data_paths={rows}", f"data.val_data_paths={rows}", f"actor.model.model_path={folder}/model")
+    return [*TINY, *paths]
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +55,7 @@ def run_recipe(one_node: None, counting: Path, tmp_path_factory: pytest.TempPath
 
     def run(*overrides: str) -> list[dict[str, Any]]:
         log_path = tmp_path_factory.mktemp("run")
-        keys = [
-            *TINY,
-            f"data.train_data_paths=[{counting}/rows.parquet]",
-            f"data.val_data_paths=[{counting}/rows.parquet]",
-            f"actor.model.model_path={counting}/model",
-            f"runner.logger.log_path={log_path}",
-        ]
+        keys = [*keys_of(counting), f"runner.logger.log_path={log_path}"]
         launch_reasoning(validate_cfg(load_recipe(RECIPE, [*keys, *overrides])))
         return list(read_metrics(log_path / RECIPE))
 
@@ -71,11 +72,22 @@ def test_trainer_and_engine_agree_on_images_before_and_after_weights_are_replace
             assert abs(record[f"rollout/{name}"]) < 1e-4, name
 
 
-def test_the_workflow_samples_what_the_plain_recipe_does(run_recipe: Callable[..., Any]) -> None:
-    plain, played = (
-        run_recipe("actor.model.freeze_vision=true"),
-        run_recipe("actor.model.freeze_vision=true", "+agent={workflow: vision_rlvr}"),
+def test_episodes_that_are_played_see_what_engines_do_by_themselves(
+    run_recipe: Callable[..., Any], start_run: Callable[..., Any], counting: Path, one_node: str, tmp_path: Path
+) -> None:
+    plain = run_recipe("actor.model.freeze_vision=true", "+agent={workflow: vision_rlvr}")
+    run = start_run(
+        RECIPE,
+        *keys_of(counting),
+        "actor.model.freeze_vision=true",
+        "+agent={workflow: played_rlvr}",
+        f"runner.logger.log_path={tmp_path}",
+        env={"RLINF_EXT_MODULE": "tests.e2e.agent_workflows", "PYTHONPATH": str(REPO), "RAY_ADDRESS": one_node},
+        entry=REPO / "examples" / "reasoning" / "main_grpo.py",
     )
+    assert run.wait() == 0, run.output[-4000:]
+    played = read_metrics(tmp_path / RECIPE)
+    assert played[-1]["rollout/turns"] == 1
     for name in ("rollout/reward", "train/grad_norm", "eval/accuracy"):
         assert plain[-1][name] == pytest.approx(played[-1][name], abs=1e-5), name
 

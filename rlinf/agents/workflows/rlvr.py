@@ -1,4 +1,8 @@
-"""``workflow: rlvr``: one completion of the prompt, as in reasoning with verifiable rewards."""
+"""``workflow: rlvr``: one completion of the prompt, as in reasoning with verifiable rewards.
+
+A recipe that names it asks engines for the responses of a group in one request, without playing. Workflows that derive
+from it are played.
+"""
 
 from __future__ import annotations
 

@@ -84,10 +84,10 @@ def check_outcomes(check: Check[ReasoningConfig]) -> None:
     """A workflow judges only where there is one."""
     cfg = check.cfg
     for name, term in cfg.reward.rewards.items():
-        if isinstance(term, WorkflowRewardConfig) and cfg.agent is None:
+        if isinstance(term, WorkflowRewardConfig) and not cfg.plays_episodes:
             check.problem(
                 f"reward.rewards.{name}.reward_type",
-                "received workflow; without a section agent nothing returns a number. Add the section, or choose "
+                f"received workflow; {_without_episodes(cfg)} nothing returns a number. Choose another workflow, or "
                 "reward_type=math, say.",
             )
 
@@ -124,12 +124,24 @@ def check_sessions(check: Check[ReasoningConfig]) -> None:
 def check_credit(check: Check[ReasoningConfig]) -> None:
     """Agents have credit of their own only where there are several."""
     cfg = check.cfg
-    if cfg.algorithm.credit != "episode" and cfg.agent is None:
+    if cfg.algorithm.credit != "episode" and not cfg.plays_episodes:
         check.problem(
             "algorithm.credit",
-            f"received {cfg.algorithm.credit}; without a section agent an episode has one agent. Remove the key, or "
-            "add the section with workflow: delegate, say.",
+            f"received {cfg.algorithm.credit}; {_without_episodes(cfg)} an episode has one agent. Remove the key, or "
+            "set agent.workflow=delegate, say.",
         )
 
 
-RULES = (check_context, check_tools, check_program, check_outcomes, check_sessions, check_credit)
+def check_one_request(check: Check[ReasoningConfig]) -> None:
+    """What is said of episodes has no effect where an engine's request is all there is."""
+    agent = check.cfg.agent
+    if agent is not None and not check.cfg.plays_episodes:
+        names = ("group_name", "max_turns", "timeout_seconds", "max_episodes", "retries", "chat_template")
+        check.unused(agent, names, "agent", f"by workflow={agent.workflow}, whose episode is one request to an engine")
+
+
+def _without_episodes(cfg: ReasoningConfig) -> str:
+    return "without a section agent" if cfg.agent is None else f"with agent.workflow={cfg.agent.workflow}"
+
+
+RULES = (check_one_request, check_context, check_tools, check_program, check_outcomes, check_sessions, check_credit)

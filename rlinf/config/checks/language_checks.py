@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from rlinf.config.checks.recipe_check import Check
+from rlinf.config.schema.agent import MultiTurnConfig, ProgramConfig, SessionsConfig, ToolsConfig
 from rlinf.config.schema.algorithm import TextAlgorithmConfig
 from rlinf.config.schema.generation import ServerGenerationConfig
 from rlinf.config.schema.model import CausalLMConfig, VisionLMConfig
@@ -64,7 +65,8 @@ def _needed_for_images(cfg: LanguageConfig, model: VisionLMConfig) -> dict[str, 
         backend = cfg.rollout.rollout_backend
         needed["rollout.rollout_backend"] = (backend, "hf", "other engines are given no images")
     if isinstance(cfg, ReasoningConfig):
-        workflow = "rlvr" if cfg.agent is None or cfg.agent.workflow == "vision_rlvr" else cfg.agent.workflow
+        holds_chats = isinstance(cfg.agent, (MultiTurnConfig, ToolsConfig, ProgramConfig, SessionsConfig))
+        workflow = cfg.agent.workflow if holds_chats and cfg.agent is not None else "rlvr"
         uses_critic = cfg.critic.use_critic_model
         needed["critic.use_critic_model"] = (uses_critic, False, "a critic of its own reads no images")
         needed["agent.workflow"] = (workflow, "rlvr", "chats carry no images")

@@ -9,7 +9,7 @@ from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.parse import field_types
 from rlinf.config.problems import Problems
 from rlinf.config.schema.generation import ServingConfig
-from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig, RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig, ReasoningConfig, RLinfConfig
 from rlinf.errors import PlacementError
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 from rlinf.registry import did_you_mean
@@ -103,7 +103,11 @@ def _engine_remedy(sizes: set[int], stages: int) -> str:
 
 
 def _without_section(cfg: RLinfConfig, component: str) -> str:
-    return f" without a section {component}" if component in field_types(type(cfg)) else ""
+    if component not in field_types(type(cfg)):
+        return ""
+    if isinstance(cfg, ReasoningConfig) and component == "agent" and cfg.agent is not None:
+        return f" and agent.workflow={cfg.agent.workflow}"
+    return f" without a section {component}"
 
 
 def check_replicas(check: Check[RLinfConfig]) -> None:

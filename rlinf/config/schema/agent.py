@@ -212,6 +212,9 @@ tools.register("mcp", "rlinf.agents.tools.mcp:McpTool", config=McpToolConfig)
 tools.register("python", "rlinf.agents.tools.python:PythonTool", config=PythonToolConfig)
 tools.register("retrieval", "rlinf.agents.tools.retrieval:RetrievalTool", config=RetrievalToolConfig)
 
+ONE_REQUEST_WORKFLOWS = frozenset({"rlvr", "vision_rlvr"})
+"""Workflows that nobody needs to play: what they do is what an engine does with the request for a group's responses."""
+
 workflows: Registry[Any] = Registry("workflow", config=AgentConfig)
 """By ``agent.workflow``; ``rlinf.agents.workflow.RolloutWorkflow`` is the contract."""
 workflows.register("delegate", "rlinf.agents.workflows.delegate:DelegateWorkflow", config=DelegateConfig)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlinf.config.schema.agent import AgentConfig
+from rlinf.config.schema.agent import ONE_REQUEST_WORKFLOWS, AgentConfig
 from rlinf.config.schema.algorithm import (
     AlgorithmConfig,
     BCLossConfig,
@@ -207,10 +207,15 @@ class ReasoningConfig(LanguageConfig):
         return {**names, "agent": self.agent.group_name} if self.agent is not None and self.places_agent else names
 
     @property
+    def plays_episodes(self) -> bool:
+        """Whether a workflow plays episodes; without one, and with ``rlvr``, a request to an engine is all there is."""
+        return self.agent is not None and self.agent.workflow not in ONE_REQUEST_WORKFLOWS
+
+    @property
     def places_agent(self) -> bool:
         """Whether a group of its own plays the episodes."""
         placed = (name.strip() for names in self.cluster.component_placement for name in str(names).split(","))
-        return self.agent is not None and "agent" in placed
+        return self.plays_episodes and "agent" in placed
 
     @property
     def needs_master_weights(self) -> str | None:
@@ -238,7 +243,7 @@ class ReasoningConfig(LanguageConfig):
     @property
     def max_own_tokens(self) -> int:
         """Most tokens of a response that the model samples."""
-        turns = 1 if self.agent is None else self.agent.max_turns
+        turns = self.agent.max_turns if self.agent is not None and self.plays_episodes else 1
         return min(turns * self.algorithm.sampling_params.max_new_tokens, self.max_context_tokens)
 
     @property

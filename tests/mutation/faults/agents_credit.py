@@ -150,7 +150,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "config/checks/agent_checks.py",
-        'if cfg.algorithm.credit != "episode" and cfg.agent is None:',
+        'if cfg.algorithm.credit != "episode" and not cfg.plays_episodes:',
         "if False:",
         "credit of agents without agents is accepted",
         "tests/unit/config/checks/test_agent_checks.py",

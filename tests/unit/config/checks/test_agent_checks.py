@@ -44,6 +44,35 @@ def test_the_workflow_chooses_the_keys() -> None:
     assert "agent.tools.sum.url: not used by tool_type=calculator" in problem(TOOLS, "+agent.tools.sum.url=x")
 
 
+@pytest.mark.parametrize("workflow", ["rlvr", "vision_rlvr"])
+def test_what_one_request_does_is_not_played(workflow: str) -> None:
+    others = ("reward.rewards.right.reward_type=math", "data.max_prompt_length=16")
+    cfg = parsed("~agent", f"+agent={{workflow: {workflow}, max_context_tokens: 20}}", *others)
+    assert (cfg.plays_episodes, cfg.max_context_tokens, cfg.max_own_tokens) == (False, 20, 8)
+    assert parsed().plays_episodes
+    unused = (
+        "group_name: x",
+        "max_turns: 2",
+        "timeout_seconds: 5",
+        "max_episodes: 3",
+        "retries: 0",
+        "chat_template: .",
+    )
+    found = problem("~agent", f"+agent={{workflow: {workflow}, {', '.join(unused)}}}", *others)
+    for key in unused:
+        assert f"agent.{key.partition(':')[0]}: received" in found
+    assert f"not used by workflow={workflow}, whose episode is one request to an engine" in found
+    alone = ("~agent", f"+agent={{workflow: {workflow}}}")
+    assert f"with agent.workflow={workflow} nothing returns a number" in problem(*alone)
+    placed = problem(*alone, *others, "+cluster.component_placement.agent=0")
+    assert (
+        f"Allowed for task_type=reasoning and agent.workflow={workflow}: actor, rollout, reward. Remove it." in placed
+    )
+    assert f"with agent.workflow={workflow} an episode has one agent" in problem(
+        *alone, *others, "algorithm.credit=agent"
+    )
+
+
 def test_servers_and_searches() -> None:
     agent = parsed("agent={workflow: search, tools: {s: {tool_type: mcp, command: [python, a.py], tools: [b]}}}").agent
     assert isinstance(agent, SearchConfig)
