@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from rlinf.data.messages.generation import Completion, FinishReason
@@ -216,8 +217,7 @@ class ResponseBatch:
         """
         # What training reproduces is the distribution over the full vocabulary.
         logprobs = [found.logprobs if found.full_logprobs is None else found.full_logprobs for found in completions]
-        versions = [torch.as_tensor(found.versions, dtype=torch.int32) for found in completions]
-        token_ids = _lay([found.token_ids for found in completions], torch.int32)
+        token_ids = _lay([found.token_ids for found in completions], np.int32)
         responses = (
             Response(
                 group_id=group_id,
@@ -225,17 +225,17 @@ class ResponseBatch:
                 num_tokens=len(found.token_ids),
                 num_prompt_tokens=len(prompt.token_ids),
                 finish_reason=found.finish_reason,
-                oldest_version=int(sampled.min()) if len(sampled) else 0,
-                newest_version=int(sampled.max()) if len(sampled) else 0,
+                oldest_version=int(min(found.versions, default=0)),
+                newest_version=int(max(found.versions, default=0)),
             )
-            for index, (found, sampled) in enumerate(zip(completions, versions, strict=True))
+            for index, found in enumerate(completions)
         )
         return cls(
             responses=tuple(responses),
             prompt_ids=(prompt.token_ids,) * len(completions),
             token_ids=token_ids,
-            logprobs=_lay(logprobs, torch.float32),
-            versions=torch.cat(versions),
+            logprobs=_lay(logprobs, np.float32),
+            versions=_lay([found.versions for found in completions], np.int32),
             loss_mask=torch.ones(len(token_ids), dtype=torch.bool),
             images=(prompt.images,) * len(completions) if prompt.images else (),
         )
@@ -324,6 +324,7 @@ def _sums(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return sums
 
 
-def _lay(columns: Sequence[Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
+def _lay(columns: Sequence[Sequence[float]], dtype: type[np.generic]) -> torch.Tensor:
     """Lay sequences of numbers, or arrays, end to end: [T]."""
-    return torch.cat([torch.as_tensor(column, dtype=dtype) for column in columns])
+    # Of short columns numpy makes arrays several times faster than PyTorch makes tensors.
+    return torch.from_numpy(np.concatenate([np.asarray(column, dtype=dtype) for column in columns]))
