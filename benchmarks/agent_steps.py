@@ -42,8 +42,12 @@ RUNS: dict[str, tuple[str, ...]] = {
     "slow tools": (f"+agent={{{CALLING}, respond: 'agent_steps:call_slowly'}}", "data.apply_chat_template=true"),
 }
 """Runs of one size by name, with what the recipe says of agents."""
-ORDERS: dict[str, tuple[str, ...]] = {"in order": (), "ahead": MODES["asynchronous"]}
-"""Whether generation waits for the step before, or is up to two steps ahead."""
+ORDERS: dict[str, tuple[str, ...]] = {
+    "in order": (),
+    "ahead": MODES["asynchronous"],
+    "carried over": (*MODES["asynchronous"], "algorithm.carry_over=0.1"),
+}
+"""Whether generation waits for the step before, or is up to two steps ahead; and whether a step waits for all groups."""
 
 FORKED_TURNS, SAMPLED, REWRITTEN, RESULT = 8, 32, 32, 16
 """Of an episode whose client rewrites every turn: turns, and tokens of a turn, of its text anew and of a result."""
