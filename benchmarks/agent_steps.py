@@ -47,7 +47,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "ahead": MODES["asynchronous"],
     "carried over": (*MODES["asynchronous"], "algorithm.carry_over=0.1"),
 }
-"""Whether generation waits for the step before, or is up to two steps ahead; and whether a step waits for all groups."""
+"""Whether generation waits for the step before, or is up to two steps ahead; whether a step waits for all groups."""
 
 FORKED_TURNS, SAMPLED, REWRITTEN, RESULT = 8, 32, 32, 16
 """Of an episode whose client rewrites every turn: turns, and tokens of a turn, of its text anew and of a result."""
