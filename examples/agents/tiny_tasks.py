@@ -124,7 +124,7 @@ def make_facts(seed: int) -> dict[str, list[Row]]:
     rows: dict[str, list[Row]] = {"train": [], "val": [], "taught": [], "corpus": corpus}
     for facts, kind, num_val, num_train in ((capitals, "capital", 60, 1000), (cities, "country", 68, 7000)):
         known = [
-            name for name in facts if len(name + facts[name]) <= 24 and (facts is capitals or name not in capitals)
+            name for name in facts if len(name + facts[name]) <= 16 and (facts is capitals or name not in capitals)
         ]
         chance.shuffle(known)
         asked_rows = [{"question": f"{kind} of {name}?", "answer": facts[name], "title": name} for name in known]
