@@ -213,7 +213,7 @@ tools.register("python", "rlinf.agents.tools.python:PythonTool", config=PythonTo
 tools.register("retrieval", "rlinf.agents.tools.retrieval:RetrievalTool", config=RetrievalToolConfig)
 
 ONE_REQUEST_WORKFLOWS = frozenset({"rlvr", "vision_rlvr"})
-"""Workflows that nobody needs to play: what they do is what an engine does with the request for a group's responses."""
+"""Workflows that need not be played: they do what an engine does with the request for a group's responses."""
 
 workflows: Registry[Any] = Registry("workflow", config=AgentConfig)
 """By ``agent.workflow``; ``rlinf.agents.workflow.RolloutWorkflow`` is the contract."""

@@ -790,33 +790,4 @@ FAULTS: list[Fault] = [
         "agents have a group of their own without a place",
         _CHECKS,
     ),
-    # Recipes
-    _fault(
-        "config/schema/root.py",
-        "return self.agent is not None and self.agent.workflow not in ONE_REQUEST_WORKFLOWS",
-        "return self.agent is not None",
-        "a request of which an engine does all is played",
-        _CHECKS,
-    ),
-    _fault(
-        "config/schema/root.py",
-        "turns = self.agent.max_turns if self.agent is not None and self.plays_episodes else 1",
-        "turns = self.agent.max_turns if self.agent is not None else 1",
-        "one request has the turns of an episode",
-        _CHECKS,
-    ),
-    _fault(
-        "config/checks/agent_checks.py",
-        "if agent is not None and not check.cfg.plays_episodes:",
-        "if False:",
-        "keys of episodes are accepted where nobody plays any",
-        _CHECKS,
-    ),
-    _fault(
-        "config/checks/language_checks.py",
-        'workflow = cfg.agent.workflow if holds_chats and cfg.agent is not None else "rlvr"',
-        'workflow = "rlvr"',
-        "chats are given images that they do not carry",
-        "tests/unit/config/checks/test_language_checks.py",
-    ),
 ]
