@@ -190,8 +190,8 @@ FAULTS: list[Fault] = [
     # The workers
     _fault(
         "data/messages/responses.py",
-        "logprobs=_lay(logprobs, torch.float32),",
-        "logprobs=_lay(logprobs, torch.float64),",
+        "logprobs=_lay(logprobs, np.float32),",
+        "logprobs=_lay(logprobs, np.float64),",
         "log-probabilities travel at twice their size",
         _GENERATION,
     ),
@@ -211,8 +211,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "data/messages/responses.py",
-        "newest_version=int(sampled.max()) if",
-        "newest_version=int(sampled[-1]) if",
+        "newest_version=int(max(found.versions, default=0)),",
+        "newest_version=int(found.versions[-1]),",
         "the last token's version is taken for the newest",
         _BATCH,
     ),
