@@ -18,17 +18,24 @@ from typing import Any
 import numpy as np
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.config.schema.env import LiberoEnvConfig
+from rlinf.config.schema.env import CalvinEnvConfig, LiberoEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.envs.reset_states import ResetStates
+from rlinf.envs.simulators.calvin_env import calvin_versions
 from rlinf.envs.simulators.libero_assets import libero_versions
 from rlinf.envs.simulators.libero_starts import libero_starts
 from rlinf.errors import ConfigError
 from rlinf.runners.output_paths import experiment_folder
 from rlinf.telemetry.evaluation import EvalEpisode, success_interval
 
+if __package__ in {None, ""}:
+    # Run by its path, a script finds the modules of its own folder alone.
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+from evaluations.chains import SETTINGS as CHAIN_SETTINGS
+from evaluations.chains import summarize_chains
+
 SUMMARY_FILE = "evaluation.json"
-_SETTINGS = (
+_SETTINGS: tuple[str, ...] = (
     "task_suite_name",
     "task_id_filter",
     "trial_id_filter",
@@ -80,14 +87,14 @@ def summarize(cfg: EmbodiedConfig, episodes: Sequence[EvalEpisode], versions: di
         versions: Of the simulator and its assets.
     """
     env = cfg.env.eval
-    assert isinstance(env, LiberoEnvConfig)
-    played = played_starts(env, episodes)
-    tasks = sorted({episode.task for episode in episodes})
+    if isinstance(env, CalvinEnvConfig):
+        found, names = summarize_chains(env, episodes), CHAIN_SETTINGS
+    else:
+        assert isinstance(env, LiberoEnvConfig)
+        found, names = _summarize_libero(env, episodes), _SETTINGS
     return {
-        "all": _success(episodes),
-        "tasks": {task: _success([episode for episode in episodes if episode.task == task]) for task in tasks},
-        "starts": {"played": sum(played.values()), "distinct": len(played), "of": len(libero_starts(env))},
-        "settings": {name: asdict(env)[name] for name in _SETTINGS},
+        **found,
+        "settings": {name: asdict(env)[name] for name in names},
         "versions": versions,
         "model": {
             "model_type": cfg.actor.model.model_type,
@@ -95,6 +102,16 @@ def summarize(cfg: EmbodiedConfig, episodes: Sequence[EvalEpisode], versions: di
             "ckpt_path": cfg.runner.ckpt_path,
             "num_action_chunks": cfg.actor.model.num_action_chunks,
         },
+    }
+
+
+def _summarize_libero(env: LiberoEnvConfig, episodes: Sequence[EvalEpisode]) -> dict[str, Any]:
+    played = played_starts(env, episodes)
+    tasks = sorted({episode.task for episode in episodes})
+    return {
+        "all": _success(episodes),
+        "tasks": {task: _success([episode for episode in episodes if episode.task == task]) for task in tasks},
+        "starts": {"played": sum(played.values()), "distinct": len(played), "of": len(libero_starts(env))},
     }
 
 
@@ -147,13 +164,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.recipe is None:
         parser.error("name a recipe, or two files behind --compare")
     cfg = validate_cfg(load_recipe(parsed.recipe, [*parsed.overrides, "runner.only_eval=true"]))
-    if not isinstance(cfg, EmbodiedConfig) or not isinstance(cfg.env.eval, LiberoEnvConfig):
-        raise ConfigError("env.eval.env_type: only evaluations of libero are summarized.")
+    if not isinstance(cfg, EmbodiedConfig) or not isinstance(cfg.env.eval, (LiberoEnvConfig, CalvinEnvConfig)):
+        raise ConfigError("env.eval.env_type: only evaluations of libero and calvin are summarized.")
+    env = cfg.env.eval
     file = newest_evaluation(experiment_folder(cfg))
-    summary = summarize(cfg, read_episodes(file), libero_versions(cfg.env.eval.assets_path))
+    versions = calvin_versions(env) if isinstance(env, CalvinEnvConfig) else libero_versions(env.assets_path)
+    summary = summarize(cfg, read_episodes(file), versions)
     result = file.parent.parent / SUMMARY_FILE
     result.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     starts = summary["starts"]
+    if "mean_length" in summary:
+        rates = ", ".join(f"{count}: {cell['success']:.3f}" for count, cell in summary["in_a_row"].items())
+        print(f"Tasks in a row: {rates}; mean {summary['mean_length']:.3f}")
     print(f"{starts['distinct']} of {starts['of']} start states, {starts['played']} episodes: {result}")
     return 0
 

@@ -9,6 +9,7 @@ SGLANG_TORCH_VERSION="2.14.1"
 TORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 # Older Mesa has no VK_KHR_external_semaphore_fd on the CPU, which SAPIEN asks for.
 MESA_OLDEST="24.3"
+CALVIN_REPOSITORY="https://github.com/mees/calvin_env"
 LIBERO_REPOSITORY="https://github.com/Lifelong-Robot-Learning/LIBERO"
 
 usage() {
@@ -25,6 +26,7 @@ Options
   --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim, langpick, maniskill or
                    libero
   --model M        mlp_policy (default), openvla, openvla_oft, openpi, smolvla or gr00t for embodied; qwen2.5 (default) for reason
+  --guest G        also the environment of a simulator that runs in an interpreter of its own, DIR-guest-G: calvin
   --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
   --backend B      what trains language models: fsdp (default) or megatron (Megatron-Core)
   --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
@@ -60,6 +62,7 @@ note() { printf '    %s\n' "$*"; }
 TARGET=""
 ENV_TYPE=""
 MODEL=""
+GUEST=""
 ENGINE=""
 BACKEND=""
 VENV=""
@@ -82,12 +85,12 @@ parse_arguments() {
       --locked) LOCKED=1 ;;
       --dry-run) DRY_RUN=1 ;;
       --force) FORCE=1 ;;
-      --env | --model | --engine | --backend | --venv | --device | --torch-index | --extras)
+      --env | --model | --guest | --engine | --backend | --venv | --device | --torch-index | --extras)
         (($# >= 2)) || usage_error "$1 needs a value."
         set_option "$1" "$2"
         shift
         ;;
-      --env=* | --model=* | --engine=* | --backend=* | --venv=* | --device=* | --torch-index=* | --extras=*) set_option "${1%%=*}" "${1#*=}" ;;
+      --env=* | --model=* | --guest=* | --engine=* | --backend=* | --venv=* | --device=* | --torch-index=* | --extras=*) set_option "${1%%=*}" "${1#*=}" ;;
       -*) usage_error "unknown option '$1'." ;;
       *)
         [[ -z $TARGET ]] || usage_error "one target at a time, got '$TARGET' and '$1'."
@@ -104,6 +107,7 @@ set_option() {
   case "$1" in
     --env) ENV_TYPE="$2" ;;
     --model) MODEL="$2" ;;
+    --guest) GUEST="$2" ;;
     --engine) ENGINE="$2" ;;
     --backend) BACKEND="$2" ;;
     --venv) VENV="$2" ;;
@@ -128,6 +132,8 @@ resolve_target() {
   NEEDS_VULKAN=0
   LOCK="$TARGET"
   [[ -z $ENGINE || $TARGET == reason ]] || usage_error "--engine belongs to the target reason."
+  [[ -z $GUEST || $TARGET == embodied ]] || usage_error "--guest belongs to the target embodied."
+  [[ -z $GUEST || $GUEST == calvin ]] || usage_error "unknown --guest '$GUEST'; known: calvin."
   [[ -z $BACKEND || $TARGET == reason ]] || usage_error "--backend belongs to the target reason."
   # SGLang's pins clash with vLLM's.
   if [[ $ENGINE == sglang ]]; then VENV="${VENV:-$REPO/.venv-sglang}"; else VENV="${VENV:-${RLINF_VENV:-$REPO/.venv}}"; fi
@@ -466,6 +472,20 @@ download_libero_assets() {
   mv "$folder/repository/libero/libero/assets" "$folder/assets" && rm -rf "$folder/repository"
 }
 
+# A guest has its own environment: what its simulator needs clashes with the project's packages, or may one day.
+install_guest() {
+  [[ -n $GUEST ]] || return 0
+  local folder="$VENV-guest-$GUEST"
+  if [[ ! -x $folder/bin/python ]]; then
+    run_step "Virtual environment $folder" "$(find_python)" -m venv "$folder" || exit 1
+  fi
+  run_step "What the guest $GUEST needs" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
+    --requirement "$REPO/requirements/$GUEST.txt" || exit 1
+  note "Name its interpreter: export RLINF_GUEST_PYTHON=$folder/bin/python"
+  [[ -n ${RLINF_CALVIN_ENV:-} ]] ||
+    note "Copy CALVIN's simulator and name it: git clone $CALVIN_REPOSITORY && export RLINF_CALVIN_ENV=\$PWD/calvin_env"
+}
+
 # On a CPU SGLang's own requirements cannot be met: they name CUDA builds. These sets are enough for text models.
 install_sglang_for_cpu() {
   if has_gpu || [[ $ENGINE != sglang ]]; then return 0; fi
@@ -495,9 +515,9 @@ install_standins() {
 fingerprint() {
   {
     cat "$REPO/pyproject.toml" "$REPO/requirements/install.sh"
-    cat "$REPO"/requirements/sglang_cpu/*.txt "$REPO"/requirements/libero/*.txt
+    cat "$REPO"/requirements/sglang_cpu/*.txt "$REPO"/requirements/libero/*.txt "$REPO/requirements/calvin.txt"
     if ((LOCKED)); then cat "$REPO/requirements/lock/$LOCK"; fi
-    printf '%s\n' "$REPO" "$ENGINE" "$(has_gpu && echo cuda)" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "${SYSTEM_PROGRAMS[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
+    printf '%s\n' "$REPO" "$ENGINE" "$GUEST" "$(has_gpu && echo cuda)" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "${SYSTEM_PROGRAMS[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
   } | sha256sum | cut -d' ' -f1
 }
 
@@ -534,6 +554,7 @@ main() {
   remove_foreign_builds
   install_sglang_for_cpu
   install_libero
+  install_guest
   install_system_libraries
   install_system_programs
   install_vulkan_driver

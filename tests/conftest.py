@@ -44,7 +44,7 @@ STDERR = pytest.StashKey[int]()
 # The names that Debian and Ubuntu give them.
 BROWSER_PROGRAMS = ("chromium", "chromedriver")
 # Those whose packages have an environment of their own, which this makes.
-GUESTS = {"vllm", "sglang", "maniskill", "libero", "wandb", "swanlab", "lerobot", "frameworks"}
+GUESTS = {"vllm", "sglang", "maniskill", "libero", "calvin", "wandb", "swanlab", "lerobot", "frameworks"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -130,6 +130,12 @@ def missing(marker: str, *, slow: bool) -> str | None:
         return None if able else "multinode: needs root and the 'ip' command to make network namespaces"
     if marker == "browser" and not all(map(shutil.which, BROWSER_PROGRAMS)):
         return f"browser: {' or '.join(BROWSER_PROGRAMS)} not found; run: bash requirements/install.sh test"
+    if marker == "calvin" and os.environ.get("RLINF_GUEST_PYTHON") is None and not is_installed("pybullet"):
+        return "calvin: pybullet not installed, and RLINF_GUEST_PYTHON names no interpreter with it; run: " + (
+            "bash tests/run_tests.sh --with calvin"
+        )
+    if marker == "calvin" and os.environ.get("RLINF_CALVIN_ENV") is None:
+        return "calvin: RLINF_CALVIN_ENV names no copy of mees/calvin_env"
     absent = [package for package in PACKAGES.get(marker, ()) if not is_installed(package)]
     if absent:
         command = f"bash tests/run_tests.sh --with {marker}" if marker in GUESTS else f"pip install 'rlinf[{marker}]'"

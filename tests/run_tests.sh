@@ -26,8 +26,8 @@ Options
                  the exit code is 1 if fewer than 0.97 are noticed. AREA: a file there, or a path such as
                  rlinf/algorithms; --mutation --help lists its options
   --with NAMES   in place of all that, run the tests that need these packages, each in an environment of its own that this
-                 makes (.venv-NAME): vllm, sglang, maniskill, libero, wandb, swanlab, lerobot,
-                 frameworks (LangChain, the Agents SDK, smolagents)
+                 makes (.venv-NAME): vllm, sglang, maniskill, libero, calvin, wandb, swanlab,
+                 lerobot, frameworks (LangChain, the Agents SDK, smolagents)
   --processes N  run each folder of tests in N processes side by side, each with a Ray of its own; default: the number
                  of cores, at most 4. Whole runs wait more than they compute: theirs are one more. Paths given as
                  arguments run in one.
@@ -85,8 +85,8 @@ check_guests() {
   ((${#GUESTS[@]})) || { printf 'run_tests.sh: --with needs the names of packages.\n' >&2 && exit 2; }
   for name in "${GUESTS[@]}"; do
     case "$name" in
-      vllm | sglang | maniskill | libero | wandb | swanlab | lerobot | frameworks) ;;
-      *) printf "run_tests.sh: --with does not know '%s'; known: vllm, sglang, maniskill, libero, wandb, swanlab, lerobot, frameworks.\n" "$name" >&2 && exit 2 ;;
+      vllm | sglang | maniskill | libero | calvin | wandb | swanlab | lerobot | frameworks) ;;
+      *) printf "run_tests.sh: --with does not know '%s'; known: vllm, sglang, maniskill, libero, calvin, wandb, swanlab, lerobot, frameworks.\n" "$name" >&2 && exit 2 ;;
     esac
   done
 }
@@ -148,6 +148,7 @@ run_guest() {
   case "$name" in
     vllm | sglang) target=(reason --engine "$name" --backend megatron --extras testing) ;;
     maniskill | libero) target=(embodied --env "$name" --extras testing) ;;
+    calvin) target=(embodied --guest calvin --extras testing) ;;
     lerobot) target=(embodied --extras "testing,data,reasoning") ;;
     frameworks) target=(embodied --extras "testing,agents") ;;
   esac
@@ -162,6 +163,7 @@ run_guest() {
         ;;
     esac
   fi
+  if [[ $name == calvin ]]; then export RLINF_GUEST_PYTHON="${RLINF_GUEST_PYTHON:-$VENV-guest-calvin/bin/python}"; fi
   # Only where the mark is: what other tests import is not installed there.
   mapfile -t files < <(grep -rl "pytest.mark.$name\b" tests --include='*.py' | sed 's|/conftest.py$||' | sort)
   "$VENV/bin/python" -m pytest "${files[@]}" -m "$name" --must-run "${PYTEST_ARGUMENTS[@]}"

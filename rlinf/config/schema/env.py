@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from rlinf.config.schema.base import ConfigSection, Fraction, NonNegativeInt, PositiveInt
 from rlinf.registry import Registry
@@ -329,22 +329,54 @@ class ManiSkillEnvConfig(EnvConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuestEnvConfig(EnvConfig):
-    """``env_type: guest``: a simulator in an interpreter of its own, driven through an adapter."""
+class GuestProcessConfig(EnvConfig):
+    """Keys of environments that an interpreter of its own steps."""
 
     readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.guest_env:check_guest_config"
 
-    adapter: str
-    """Module that drives the simulator: ``published_rlinf`` (the published environments; unproven, as no simulator
-    of theirs was run), or any that the guest can import."""
     python: str | None = None
     """Python that has the simulator; null is what the environment variable RLINF_GUEST_PYTHON names."""
-    init_params: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the adapter."""
     env_vars: dict[str, str] = field(default_factory=dict)
     """Environment variables of the guest, such as PYTHONPATH, which it does not inherit, or MUJOCO_GL."""
     startup_timeout_seconds: PositiveInt = 60
     """How long the interpreter may take until it speaks; the simulator is loaded after that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestEnvConfig(GuestProcessConfig):
+    """``env_type: guest``: a simulator in an interpreter of its own, driven through an adapter."""
+
+    adapter: str
+    """Module that drives the simulator: ``published_rlinf`` (the published environments; unproven, as no simulator
+    of theirs was run), or any that the guest can import."""
+    init_params: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the adapter."""
+
+
+CalvinScene = Literal["A", "B", "C", "D"]
+CalvinCamera = Literal["static", "gripper"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalvinEnvConfig(GuestProcessConfig):
+    """``env_type: calvin``: a Panda arm does five tasks in a row that sentences say (arXiv 2112.03227), in a guest."""
+
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.calvin_env:check_calvin"
+
+    source_path: str | None = None
+    """The folder of mees/calvin_env; null is what the environment variable RLINF_CALVIN_ENV names."""
+    scene: CalvinScene = "D"
+    """Which of the four tables; published policies learn on the others and are evaluated on D."""
+    chain_length: Annotated[int, Ge(1), Le(5)] = 5
+    """How many tasks of a chain an episode has; with 1 an episode is one task."""
+    first_tasks: list[str] | None = None
+    """Of the 1,000 published chains, play those that begin with one of these tasks; null plays all."""
+    cameras: list[CalvinCamera] = field(default_factory=lambda: ["static", "gripper"])
+    """Which are shown: ``static`` as ``main_images``, ``gripper`` as ``wrist_images``."""
+    image_size: PositiveInt = 200
+    """Height and width of the static camera's images in pixels."""
+    wrist_image_size: PositiveInt = 84
+    """Height and width of the gripper camera's images in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,6 +412,7 @@ class EnvSectionConfig(ConfigSection):
 
 envs: Registry[Any] = Registry("environment", config=EnvConfig)
 """By ``env_type``: classes derived from ``rlinf.envs.VectorEnv``."""
+envs.register("calvin", "rlinf.envs.simulators.calvin_env:CalvinEnv", config=CalvinEnvConfig)
 envs.register("d4rl", "rlinf.envs.simulators.d4rl_env:D4RLEnv", config=D4RLEnvConfig)
 envs.register("frankasim", "rlinf.envs.simulators.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
 envs.register("guest", "rlinf.envs.simulators.guest_env:GuestEnv", config=GuestEnvConfig)

@@ -5,7 +5,9 @@ An adapter's module has one of two functions, called with the recipe's ``init_pa
 ``make(render, **init_params)`` returns one environment with ``action_low`` and ``action_high`` (arrays of ``A``
 numbers), ``reset(seed) -> row``, ``step(action) -> (row, reward, terminated, truncated, success)``, ``render() ->
 uint8 [H, W, 3] or None`` and ``close()``. A row is a dict of arrays and strings; ``success`` is None where the
-simulator does not say.
+simulator does not say. In place of a row ``step`` may return a function that returns one: it is called before the
+environment goes on, and only where the row is looked at, which saves images within chunks. An environment may have
+``begin_chunk()``, which is called before the first action of each chunk.
 
 ``make_batch(num_envs, first_env, render, **init_params)`` returns all of them in one simulator: ``reset(rows, seeds)
 -> rows`` of those, ``step(actions [B, A], active [B]) -> (B rows, rewards [B], terminated [B], truncated [B],
@@ -52,6 +54,12 @@ class Singles:
         for index, row in enumerate(rows):
             self._rows[row] = self._envs[row].reset(seeds[index])
         return [self._rows[row] for row in rows]
+
+    def begin_chunk(self) -> None:
+        """Announce a chunk to the environments that want to know."""
+        for env in self._envs:
+            if hasattr(env, "begin_chunk"):
+                env.begin_chunk()
 
     def step(self, actions: Array, active: Array) -> tuple[list[Row], Array, Array, Array, Array | None]:
         """Execute one action in each active environment."""
@@ -122,6 +130,8 @@ class GuestRows:
             rewards=np.zeros(shape, np.float32), frames={}, reset_frames={}, observations={}, reports_success=False
         )
         running, steps = request["active"].copy(), request["steps"].copy()
+        if hasattr(self._batch, "begin_chunk"):
+            self._batch.begin_chunk()
         runs_chunks = hasattr(self._batch, "run_chunk")
         results = self._batch.run_chunk(actions, running) if runs_chunks else None
         for column in range(shape[1]):
@@ -157,12 +167,14 @@ class GuestRows:
         for row in np.flatnonzero(running).tolist():
             self._rows[row] = rows[row]
             if request["observes"]:
+                rows[row] = self._rows[row] = _observed(rows[row])
                 chunk["observations"].setdefault(str(row), []).append(rows[row])
             if row < self._num_recorded and (frame := self._render(row)) is not None:
                 chunk["frames"].setdefault(str(row), []).append(frame)
 
     def _finish(self, request: dict[str, Any], chunk: dict[str, Any]) -> None:
         """Start the following episodes, and note what is seen."""
+        self._rows = [_observed(row) for row in self._rows]
         ended = np.flatnonzero((chunk["terminations"] | chunk["truncations"]).any(axis=1)).tolist()
         chunk["final_ids"] = np.array(ended, np.int64)
         chunk["final_obs"] = stack_rows([self._rows[row] for row in ended]) if ended else None
@@ -192,6 +204,11 @@ class GuestRows:
         if frame is None:
             self._render_error = "the environment renders no image (render() returned None)"
         return frame
+
+
+def _observed(row: Any) -> Row:
+    """Return a row, which may be a function that returns it."""
+    return row() if callable(row) else row  # type: ignore[no-any-return]
 
 
 def stack_rows(rows: list[Row]) -> dict[str, Any]:

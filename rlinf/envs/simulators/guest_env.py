@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
+from typing import Any
 
-from rlinf.config.schema.env import GuestEnvConfig
+from rlinf.config.schema.env import EnvConfig, GuestEnvConfig, GuestProcessConfig
 from rlinf.envs.guest_process import PYTHON_VARIABLE, GuestProcess, GuestSetup, made_by_guest
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 from rlinf.errors import ConfigError
@@ -28,26 +29,38 @@ class GuestEnv(SingleEnvVectorEnv):
     """
 
     def __init__(self, cfg: GuestEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
-        setup = GuestSetup(
-            python=find_python(cfg),
-            adapter=cfg.adapter,
-            env_vars=cfg.env_vars,
-            startup_timeout_seconds=cfg.startup_timeout_seconds,
-        )
-        super().__init__(
-            cfg,
-            num_envs=num_envs,
-            first_env=first_env,
-            factory=made_by_guest,
-            kwargs={
-                "init_params": cfg.init_params,
-                "episode": {"group_size": cfg.group_size, "max_episode_steps": cfg.max_episode_steps},
-            },
-            process=partial(GuestProcess, setup=setup),
-        )
+        arguments = guest_arguments(cfg, cfg.adapter, cfg.init_params)
+        super().__init__(cfg, num_envs=num_envs, first_env=first_env, **arguments)
 
 
-def find_python(cfg: GuestEnvConfig) -> str:
+def guest_arguments(cfg: GuestProcessConfig, adapter: str, init_params: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``SingleEnvVectorEnv`` that have guests step the environments.
+
+    Args:
+        cfg: The section.
+        adapter: Module that drives the simulator.
+        init_params: Its arguments.
+
+    Raises:
+        ConfigError: There is no interpreter.
+    """
+    setup = GuestSetup(
+        python=find_python(cfg),
+        adapter=adapter,
+        env_vars=cfg.env_vars,
+        startup_timeout_seconds=cfg.startup_timeout_seconds,
+    )
+    return {
+        "factory": made_by_guest,
+        "kwargs": {
+            "init_params": init_params,
+            "episode": {"group_size": cfg.group_size, "max_episode_steps": cfg.max_episode_steps},
+        },
+        "process": partial(GuestProcess, setup=setup),
+    }
+
+
+def find_python(cfg: GuestProcessConfig) -> str:
     """Return the interpreter of a section's guests.
 
     Raises:
@@ -64,10 +77,11 @@ def find_python(cfg: GuestEnvConfig) -> str:
     return found
 
 
-def check_guest_config(cfg: GuestEnvConfig) -> None:
+def check_guest_config(cfg: EnvConfig) -> None:
     """Check that there is an interpreter; see ``EnvConfig.readiness_check``.
 
     Raises:
         ConfigError: There is none.
     """
+    assert isinstance(cfg, GuestProcessConfig)
     find_python(cfg)

@@ -18,7 +18,7 @@ def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_lists_every_suite_with_what_it_plays() -> None:
     shown = launch("--help").stdout
-    assert len(SUITES) == 5
+    assert len(SUITES) == 6
     for suite in SUITES:
         assert f"{suite} " in shown
     assert "all 500 published start states once, at most 280 actions each" in shown

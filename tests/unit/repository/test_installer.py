@@ -280,6 +280,28 @@ def test_programs_that_tests_of_pages_need_are_named_where_they_are_missing(mach
     assert "Tests of pages" not in machine.install("test", "--force").stdout
 
 
+def test_a_guest_has_an_environment_of_its_own(machine: Machine) -> None:
+    folder = machine.venv.with_name("venv-guest-calvin")
+    write_program(folder / "bin" / "python", PYTHON)
+    run = machine.install("embodied", "--guest", "calvin")
+    assert run.returncode == 0, run.stderr
+    assert machine.calls()[-1] == f"--requirement {ROOT}/requirements/calvin.txt"
+    assert f"export RLINF_GUEST_PYTHON={folder}/bin/python" in run.stdout
+    assert "git clone https://github.com/mees/calvin_env" in run.stdout
+    named = machine.install("embodied", "--guest", "calvin", "--force", RLINF_CALVIN_ENV="/somewhere")
+    assert "git clone" not in named.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(("embodied", "--guest", "calven"), "unknown --guest 'calven'"), (("reason", "--guest", "calvin"), "embodied")],
+)
+def test_unknown_guests_are_not_installed(machine: Machine, arguments: tuple[str, ...], told: str) -> None:
+    run = machine.install(*arguments)
+    assert run.returncode == 2
+    assert told in run.stderr
+
+
 def test_libero_comes_without_its_requirements_and_with_assets_that_are_named(machine: Machine) -> None:
     run = machine.install("embodied", "--env", "libero", RLINF_LIBERO_ASSETS="/somewhere")
     assert run.returncode == 0, run.stderr

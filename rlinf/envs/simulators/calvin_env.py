@@ -1,0 +1,125 @@
+"""``env_type: calvin``: CALVIN's tables and chains of tasks, in a guest (``rlinf.envs.guests.calvin``)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlinf.config.schema.env import CalvinEnvConfig, EnvConfig
+from rlinf.envs.guests.calvin_chains import chains_that_begin
+from rlinf.envs.guests.calvin_tasks import TASKS
+from rlinf.envs.simulators.guest_env import find_python, guest_arguments
+from rlinf.envs.single_env_vector import SingleEnvVectorEnv
+from rlinf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlinf.envs.guests.calvin_chains import Chain
+
+SOURCE_VARIABLE = "RLINF_CALVIN_ENV"
+"""Names the folder of mees/calvin_env for recipes that name none."""
+
+
+class CalvinEnv(SingleEnvVectorEnv):
+    """PyBullet: ``states`` float32 [B, 15], ``main_images`` and ``wrist_images`` uint8 [B, H, W, 3], sentences.
+
+    An episode is a chain of tasks, which a reset-state id names: with ``use_ordered_reset_state_ids`` an evaluation
+    of 1,000 episodes plays each published chain once. Each task that is solved gives the reward 1, so that the
+    return is the number of tasks solved in a row; the last one's success ends the episode, as do 360 steps without
+    success.
+
+    Args:
+        cfg: Its configuration.
+        num_envs: ``B``.
+        first_env: Index of the first of them among all ``cfg.total_num_envs``.
+
+    Raises:
+        ConfigError: As ``check_calvin``.
+        EnvironmentFailure: A guest did not start, or its simulator failed.
+    """
+
+    def __init__(self, cfg: CalvinEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
+        check_calvin(cfg)
+        params = {
+            "source_path": str(find_source(cfg)),
+            "scene": cfg.scene,
+            "first_tasks": cfg.first_tasks,
+            "chain_length": cfg.chain_length,
+            "cameras": cfg.cameras,
+            "image_size": cfg.image_size,
+            "wrist_image_size": cfg.wrist_image_size,
+        }
+        arguments = guest_arguments(cfg, "calvin", params)
+        super().__init__(cfg, num_envs=num_envs, first_env=first_env, **arguments)
+
+
+def calvin_chains(cfg: CalvinEnvConfig) -> list[Chain]:
+    """Return the chains that a section plays, by reset-state id.
+
+    Raises:
+        ConfigError: ``first_tasks`` has a name that is no task, or no chain begins with them.
+    """
+    unknown = sorted(set(cfg.first_tasks or ()) - set(TASKS))
+    if unknown:
+        raise ConfigError(f"env.*.first_tasks: received {unknown}. CALVIN has the tasks {', '.join(TASKS)}.")
+    chains = chains_that_begin(cfg.first_tasks)
+    if not chains:
+        raise ConfigError(
+            f"env.*.first_tasks: received {cfg.first_tasks}, with which no published chain begins. Name other tasks, "
+            "or null for all."
+        )
+    return chains
+
+
+def find_source(cfg: CalvinEnvConfig) -> Path:
+    """Return the folder of mees/calvin_env.
+
+    Raises:
+        ConfigError: None is named, or the named one has no ``calvin_env``.
+    """
+    named = cfg.source_path or os.environ.get(SOURCE_VARIABLE)
+    if named and (Path(named) / "calvin_env" / "envs" / "play_table_env.py").is_file():
+        return Path(named).resolve()
+    received = f"'{named}', which has no calvin_env" if named else f"null, and {SOURCE_VARIABLE} is not set"
+    raise ConfigError(
+        f"env.*.source_path: received {received}. Copy CALVIN's simulator and name the folder: "
+        "git clone https://github.com/mees/calvin_env"
+    )
+
+
+def calvin_versions(cfg: CalvinEnvConfig) -> dict[str, str]:
+    """Return the versions that results depend on: PyBullet's, and a hash of the simulator's code and settings.
+
+    Raises:
+        ConfigError: The interpreter, PyBullet in it, or the simulator's folder is not there.
+    """
+    source, found = find_source(cfg), hashlib.sha256()
+    for folder in ("calvin_env", "conf"):
+        for file in sorted((source / folder).rglob("*")):
+            if file.suffix in {".py", ".yaml"}:
+                found.update(str(file.relative_to(source)).encode() + file.read_bytes())
+    code = "from importlib.metadata import version; print(version('pybullet'))"
+    run = subprocess.run([find_python(cfg), "-c", code], capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise ConfigError(
+            f"env.*.python: received '{cfg.python}', which has no pybullet. Install it: bash requirements/install.sh "
+            "embodied --guest calvin"
+        )
+    return {"pybullet": run.stdout.strip(), "calvin_env": found.hexdigest()[:12]}
+
+
+def check_calvin(cfg: EnvConfig) -> None:
+    """Check a section; see ``EnvConfig.readiness_check``.
+
+    Raises:
+        ConfigError: The interpreter or the simulator's folder is not there; ``cameras`` is empty or has one twice;
+            ``first_tasks`` as ``calvin_chains``.
+    """
+    assert isinstance(cfg, CalvinEnvConfig)
+    if not cfg.cameras or len(set(cfg.cameras)) < len(cfg.cameras):
+        raise ConfigError(f"env.*.cameras: received {cfg.cameras}; allowed are static and gripper, each once.")
+    calvin_chains(cfg)
+    find_python(cfg)
+    find_source(cfg)
