@@ -68,6 +68,9 @@ def test_a_task_needs_its_condition_and_no_second_one() -> None:
     assert next_symbols(opened, "open_drawer") is None
     assert not is_chain(symbols, ("open_drawer", "close_drawer"))
     assert is_chain(symbols, ("open_drawer",))
+    held = {**symbols, "red_block": "grasped", "blue_block": "table", "pink_block": "table", "grasped": 1}
+    assert next_symbols(held, "stack_block") is None
+    assert next_symbols({**held, "pink_block": "drawer"}, "stack_block") is not None
 
 
 def test_chains_are_chosen_by_their_first_task() -> None:
