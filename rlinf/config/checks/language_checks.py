@@ -65,8 +65,8 @@ def _needed_for_images(cfg: LanguageConfig, model: VisionLMConfig) -> dict[str, 
         backend = cfg.rollout.rollout_backend
         needed["rollout.rollout_backend"] = (backend, "hf", "other engines are given no images")
     if isinstance(cfg, ReasoningConfig):
-        holds_chats = isinstance(cfg.agent, (MultiTurnConfig, ToolsConfig, ProgramConfig, SessionsConfig))
-        workflow = cfg.agent.workflow if holds_chats and cfg.agent is not None else "rlvr"
+        with_chats = (MultiTurnConfig, ToolsConfig, ProgramConfig, SessionsConfig)
+        workflow = cfg.agent.workflow if isinstance(cfg.agent, with_chats) else "rlvr"
         uses_critic = cfg.critic.use_critic_model
         needed["critic.use_critic_model"] = (uses_critic, False, "a critic of its own reads no images")
         needed["agent.workflow"] = (workflow, "rlvr", "chats carry no images")

@@ -35,7 +35,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "config/checks/language_checks.py",
-        'workflow = cfg.agent.workflow if holds_chats and cfg.agent is not None else "rlvr"',
+        'workflow = cfg.agent.workflow if isinstance(cfg.agent, with_chats) else "rlvr"',
         'workflow = "rlvr"',
         "chats are given images that they do not carry",
         "tests/unit/config/checks/test_language_checks.py",
