@@ -91,7 +91,7 @@ def test_updates_lower_the_loss_with_new_noise_each_time(tmp_path: Path) -> None
         return float(learner.policy.supervised_forward({**whole.inputs, "action": padded})[:, :CHUNK].mean())
 
     first, losses = loss(), []
-    for step in range(1, 9):
+    for step in range(1, 25):
         learner.pending = stored(learner)
         losses.append(learner.update(step)["imitation_loss"])
     assert len(set(losses)) == len(losses)
