@@ -22,6 +22,7 @@ _PLACEMENT = "tests/unit/config/checks/test_placement_checks.py"
 _ENGINES = "tests/unit/config/checks/test_text_checks.py"
 _TEXT_REWARDS = "tests/unit/config/checks/test_reward_checks_text.py"
 _CHANNEL = "tests/unit/scheduler/channel/test_channel.py"
+_CHANNEL_HOST = "tests/unit/scheduler/channel/test_channel_host.py"
 _ENGINE = "tests/unit/hybrid_engines/generation/test_in_process_engine.py"
 _CONFORMANCE = "tests/unit/hybrid_engines/generation/test_engine_conformance.py"
 
@@ -402,14 +403,14 @@ FAULTS: list[Fault] = [
         "if self._queues[channel_id].is_spent:",
         "if False:",
         "closed channels are kept",
-        _CHANNEL,
+        _CHANNEL_HOST,
     ),
     _fault(
         "scheduler/channel/host.py",
         "        for earlier in taken:\n",
         "        for earlier in ():\n",
         "items that were taken are kept",
-        _CHANNEL,
+        _CHANNEL_HOST,
     ),
     _fault(
         "hybrid_engines/generation/in_process_engine.py",
