@@ -33,6 +33,8 @@ from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 
 NUM_EPISODES, NUM_TURNS, TURN_TOKENS = 64, 4, 32
+VARIED_TOKENS = tuple(range(TURN_TOKENS // 2, TURN_TOKENS + TURN_TOKENS // 2 + 1))
+"""Of the turns of episodes whose requests do not end all at once, as an engine meets them."""
 MAX_CONTEXT_TOKENS = 512
 BLOCK_TOKENS = 16
 """Tokens of a block of a prefix cache."""
@@ -120,18 +122,27 @@ async def started(
         await engine.close()
 
 
-def make_episodes(clients: Sequence[Any], template: ChatTemplate) -> list[EpisodeEngine]:
-    """Return an episode for each client; all of their completions have the same length."""
+def make_episodes(
+    clients: Sequence[Any], template: ChatTemplate, *, turn_tokens: Sequence[int] = (TURN_TOKENS,)
+) -> list[EpisodeEngine]:
+    """Return an episode for each client.
+
+    Args:
+        clients: One of each episode.
+        template: Of its prompt.
+        turn_tokens: How long its completions are, of the episodes in turn.
+    """
     chance = random.Random(0)
     episodes = []
     for number, client in enumerate(clients):
+        count = turn_tokens[number % len(turn_tokens)]
         messages = ({"role": "user", "content": f"{chance.randrange(10**6)} {QUESTION[:76]}"},)
         ids = tuple(template.prompt(messages))
         episodes.append(
             EpisodeEngine(
                 Prompt(index=number, token_ids=ids, text="", messages=messages),
                 client,
-                params=SamplingParams(max_new_tokens=TURN_TOKENS, ignore_eos=True),
+                params=SamplingParams(max_new_tokens=count, ignore_eos=True),
                 limits=EpisodeLimits(max_turns=NUM_TURNS, max_context_tokens=MAX_CONTEXT_TOKENS),
                 seed=number,
                 name=f"episode-{number}",
@@ -160,7 +171,7 @@ class Contest:
     async def by_workflow(self) -> None:
         """Play the episodes in this process."""
         self.recorded = [RecordedClient(self.engine) for _ in range(NUM_EPISODES)]
-        engines = make_episodes(self.recorded, self.template)
+        engines = make_episodes(self.recorded, self.template, turn_tokens=VARIED_TOKENS)
         await asyncio.gather(*(play_episode(self.workflow, each, timeout_seconds=None) for each in engines))
 
     async def by_engine(self) -> None:
@@ -180,7 +191,8 @@ class Contest:
 
     async def seconds_by_http(self) -> tuple[float, float]:
         """Return the same for a client in a process of its own, which has been started."""
-        engines = make_episodes([RecordedClient(self.engine) for _ in range(NUM_EPISODES)], self.template)
+        clients = [RecordedClient(self.engine) for _ in range(NUM_EPISODES)]
+        engines = make_episodes(clients, self.template, turn_tokens=VARIED_TOKENS)
         server = AgentServer(self.template)
         await server.start()
         try:
@@ -215,7 +227,7 @@ async def _seconds_of_client(
 
 def measure_tokens(rounds: int, model: Path, name: str) -> dict[str, Any]:
     """P1, P8 and a part of P3: tokens per second of a workflow, over HTTP and of the bare engine."""
-    tokens = NUM_EPISODES * NUM_TURNS * TURN_TOKENS
+    tokens = NUM_TURNS * sum(VARIED_TOKENS[number % len(VARIED_TOKENS)] for number in range(NUM_EPISODES))
 
     async def measure() -> dict[str, Any]:
         async with started(name, model) as engine:

@@ -2,6 +2,7 @@
 
 ``tokens`` (P1): tokens per second of 64 concurrent episodes of four turns, played by the workflow ``multi_turn`` with
 instant responses, against the bare engine that is given the same requests, each when the one before it is complete.
+Turns of an episode are 16 to 48 tokens long: requests do not end all at once.
 ``http_vs_workflow`` (P3): the same by a client in a process of its own. ``prefix_share`` (P8): of the full blocks
 of 16 tokens that an engine holds of a turn, the share that the prompt of the next turn begins with.
 

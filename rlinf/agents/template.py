@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ Message: TypeAlias = "Mapping[str, Any]"
 
 _SENTINEL = "sentinel7f3a"
 """Stands for the content of the last turn: letters and digits, which no template rewrites."""
+_CACHED_TEXTS, _CACHED_CHARS = 1024, 1024
+"""Parts of conversations whose tokens are kept, and how long each may be: templates repeat theirs in every turn."""
 _REMEDY = "Give another template as agent.chat_template: a file in Jinja2."
 
 
@@ -43,6 +46,8 @@ class ChatTemplate:
             raise AgentError(f"The tokenizer has no chat template. {_REMEDY}")
         self._name = path or "the tokenizer's chat template"
         self._special = tuple(dict.fromkeys(tokenizer.all_special_tokens))
+        self._mark = secrets.token_hex(8)  # of contents while they are rendered: none can spell it
+        self._known_tokens = functools.lru_cache(_CACHED_TEXTS)(self._tokens)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the tokens of a conversation that the assistant is to continue.
@@ -117,23 +122,25 @@ class ChatTemplate:
 
     def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> list[int]:
         """Return the tokens of rendered messages; special tokens that their content spells stay plain text."""
-        mark = secrets.token_hex(8)
         contents: dict[str, str] = {}
 
         def guarded(message: Message) -> Message:
             content = message.get("content")
             if not isinstance(content, str) or not any(token in content for token in self._special):
                 return message
-            name = f"{mark}x{len(contents)}x"
+            name = f"{self._mark}x{len(contents)}x"
             contents[name] = content
             return {**message, "content": name}
 
         text = render([guarded(message) for message in messages])
-        return [token for part in _parts(text, contents) for token in self._tokens(*part)]
+        tokens: list[int] = []
+        for part, is_plain in _parts(text, contents):
+            encode = self._tokens if len(part) > _CACHED_CHARS else self._known_tokens
+            tokens += encode(part, is_plain)
+        return tokens
 
-    def _tokens(self, text: str, is_plain: bool) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=is_plain)
-        return ids
+    def _tokens(self, text: str, is_plain: bool) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=is_plain))
 
 
 def close_turn(token_ids: Sequence[int], tail: Sequence[int]) -> Sequence[int]:

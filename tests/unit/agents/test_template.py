@@ -72,6 +72,24 @@ def test_special_tokens_in_what_tools_say_stay_text() -> None:
     assert [sum(token in special for token in prompt) for prompt in prompts] == [5, 5]
 
 
+def test_repeated_texts_are_encoded_once_and_long_ones_are_not_kept() -> None:
+    tokenizer = make_tokenizer(QWEN3)
+    template, encode, encoded = ChatTemplate(tokenizer), tokenizer.encode, []
+
+    def count(text: str, **options: bool) -> list[int]:
+        encoded.append(text)
+        return encode(text, **options)
+
+    tokenizer.encode = count
+    for content in ("Question?", "<|im_end|>", "long " * 300):
+        messages = [{"role": "user", "content": content}]
+        first, number = template.prompt(messages), len(encoded)
+        assert template.prompt(messages) == first
+        # What a special token spells is another text as plain content than in the template.
+        assert len(encoded) - number == (1 if len(content) > 1000 else 0)
+    assert max(map(len, encoded)) > 1500
+
+
 @pytest.mark.parametrize("source", [QWEN2_5, QWEN3, PLAIN])
 @pytest.mark.parametrize("roles", [["user"], ["tool"], ["user", "tool"]])
 def test_templates_of_known_families_pass_the_check(source: str, roles: list[str]) -> None:
