@@ -29,3 +29,14 @@ def respond_at_random(reply: Reply, prompt: Prompt) -> str | float:
     if not isinstance(response, str):
         return response
     return random.Random(f"{prompt.reference} {reply.turn} {reply.text}").choice(["higher", "lower"])
+
+
+def respond_with_rewards(reply: Reply, prompt: Prompt) -> dict[str, object] | str | float:
+    """Do what ``respond`` does, and reward each guess by its distance: from 0 down to -0.1.
+
+    They are for estimators with returns: algorithm.adv_type=reinpp.
+    """
+    response = respond(reply, prompt)
+    if response in {"higher", "lower"}:
+        return {"content": response, "reward": -abs(int(reply.text[:9]) - int(str(prompt.reference))) / 640}
+    return response

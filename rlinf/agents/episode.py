@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ async def play_episode(workflow: RolloutWorkflow, engine: EpisodeEngine, *, time
         )
     turns = [turn for trajectory in trajectories for turn in trajectory.turns]
     own = sum(int(trajectory.loss_mask.sum()) for trajectory in trajectories)
+    turn_rewards = [turn.reward for turn in turns if turn.reward]
     metrics = {
         "turns": float(len(turns)),
         "branches": float(len(trajectories)),
@@ -87,6 +89,7 @@ async def play_episode(workflow: RolloutWorkflow, engine: EpisodeEngine, *, time
         "episode_timeouts": float(status == "timeout"),
         "episode_limits": float(status == "length"),
         "forks": float(sum(engine.recorder.forks().values())),
+        **({"turn_reward": math.fsum(turn_rewards)} if turn_rewards else {}),
         **engine.counts,
     }
     transcript = tuple(engine.chats[0].messages) if engine.chats else ()

@@ -100,6 +100,7 @@ class EpisodeEngine:
         self._client, self._params, self._limits, self._template = client, params, limits, template
         self._seed, self._index, self._name = seed, index, name
         self._num_turns = 0
+        self._last_turn: int | None = None
         self._agent = ""
 
     def agent(self, name: str, *, max_turns: int) -> EpisodeEngine:
@@ -209,7 +210,24 @@ class EpisodeEngine:
         if completion.finish_reason == "abort":
             raise AgentError(f"Request {request.request_id} was aborted.")
         self.recorder.commit(call, completion)
+        self._last_turn = call.number
         return call.number, completion
+
+    def reward(self, value: float) -> None:
+        """Add a reward to the turn that was taken last, apart from the reward of the episode.
+
+        Estimators with returns (``reinpp``, ``gae``) credit with it the tokens up to the end of that turn; others
+        compare the sums over episodes.
+
+        Args:
+            value: What is added.
+
+        Raises:
+            AgentError: No turn has been taken, or the value is not finite.
+        """
+        if self._last_turn is None:
+            raise AgentError("engine.reward() rewards the turn that was taken last, and none was.")
+        self.recorder.reward(self._last_turn, value)
 
     def chat(self, messages: Sequence[Message] | None = None, *, tools: Sequence[ToolSchema] = ()) -> Chat:
         """Open a conversation.

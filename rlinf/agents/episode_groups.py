@@ -49,8 +49,8 @@ def _response(episode: Episode, group_id: int, index: int) -> Response:
     versions = np.concatenate([each.versions[each.loss_mask] for each in trajectories])
     lengths = [len(each.token_ids) for each in trajectories]
     has_branches = len(trajectories) > 1
-    agents = {turn.number: turn.agent for each in trajectories for turn in each.turns}
-    has_agents = any(agents.values())
+    turns = sorted((turn for each in trajectories for turn in each.turns), key=lambda turn: turn.number)
+    has_agents, has_rewards = any(turn.agent for turn in turns), any(turn.reward for turn in turns)
     return Response(
         group_id=group_id,
         index=index,
@@ -61,8 +61,9 @@ def _response(episode: Episode, group_id: int, index: int) -> Response:
         newest_version=int(versions.max()),
         episode_metrics=episode.metrics,
         branch_lengths=tuple(lengths) if has_branches else (),
-        turn_spans=_turn_spans(trajectories) if has_branches or has_agents else (),
-        turn_agents=tuple(agents[number] for number in sorted(agents)) if has_agents else (),
+        turn_spans=_turn_spans(trajectories) if has_branches or has_agents or has_rewards else (),
+        turn_agents=tuple(turn.agent for turn in turns) if has_agents else (),
+        turn_rewards=tuple(turn.reward for turn in turns) if has_rewards else (),
     )
 
 

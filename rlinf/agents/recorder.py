@@ -7,7 +7,8 @@ context it was sampled in (I1); no other token is (I2); its log-probability and 
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -36,6 +37,7 @@ class Turn:
         stop: Where they end.
         finish_reason: Why it ended.
         agent: Whose it is: a sub-agent's name; empty for the agent that the row was given to.
+        reward: Its own, apart from that of the episode.
     """
 
     number: int
@@ -43,6 +45,7 @@ class Turn:
     stop: int
     finish_reason: FinishReason
     agent: str = ""
+    reward: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +149,7 @@ class TokenTree:
         # In the order in which they were recorded: a parent before its children.
         self._nodes: list[_Node] = []
         self._discarded: set[int] = set()
+        self._rewards: defaultdict[int, float] = defaultdict(float)
         self._num_calls = 0
         self._forks: Counter[ForkKind] = Counter()
 
@@ -210,6 +214,24 @@ class TokenTree:
         if count:
             self._nodes.append(node)
 
+    def reward(self, number: int, value: float) -> None:
+        """Add a reward to a turn, apart from that of the episode.
+
+        Args:
+            number: Of the turn.
+            value: What is added.
+
+        Raises:
+            AgentError: There is no such turn, or the value is not finite.
+        """
+        if not math.isfinite(value):
+            raise AgentError(f"Turn {number}: received a reward of {value}. Give a finite number.")
+        if all(node.number != number for node in self._nodes):
+            raise AgentError(
+                f"Turn {number}: nothing was sampled that could be rewarded. Reward a turn once it is taken."
+            )
+        self._rewards[number] += value
+
     def discard(self, number: int) -> None:
         """Leave a turn that no client has read out of the training samples; one that another turn continues stays.
 
@@ -246,7 +268,7 @@ class TokenTree:
             chain.append(node)
             chains[node] = chain
         unique = {id(chain): chain for chain in chains.values()}
-        return tuple(_to_trajectory(chain) for chain in unique.values())
+        return tuple(_to_trajectory(chain, self._rewards) for chain in unique.values())
 
     def _common_prefixes(self, prompt: IntArray) -> dict[_Node, int]:
         """Return how many tokens a prompt has in common with those up to the end of each turn."""
@@ -274,7 +296,7 @@ class TokenTree:
         return "rewritten"
 
 
-def _to_trajectory(chain: Sequence[_Node]) -> Trajectory:
+def _to_trajectory(chain: Sequence[_Node], rewards: Mapping[int, float]) -> Trajectory:
     """Lay turns, each of which continues the one before, end to end; the first one's prompt is the trajectory's."""
     first = chain[0]
     begin = first.start
@@ -285,8 +307,16 @@ def _to_trajectory(chain: Sequence[_Node]) -> Trajectory:
     for node in chain:
         start, stop = node.start - begin, node.end - begin
         logprobs[start:stop], versions[start:stop], loss_mask[start:stop] = node.logprobs, node.versions, True
-        turn = Turn(number=node.number, start=start, stop=stop, finish_reason=node.finish_reason, agent=node.agent)
-        turns.append(turn)
+        turns.append(
+            Turn(
+                number=node.number,
+                start=start,
+                stop=stop,
+                finish_reason=node.finish_reason,
+                agent=node.agent,
+                reward=rewards.get(node.number, 0.0),
+            )
+        )
     tokens = _tokens(chain[-1], begin + count)
     return Trajectory(
         prompt_ids=tokens[:begin],

@@ -109,6 +109,7 @@ def responses_to_steps(
     scores: torch.Tensor,
     loss_masks: Ragged,
     group_ids: torch.Tensor,
+    rewards: Ragged | None = None,
     values: Ragged | None = None,
     old_logprobs: Ragged | None = None,
     ref_logprobs: Ragged | None = None,
@@ -118,9 +119,11 @@ def responses_to_steps(
     """Lay responses out as steps in time.
 
     Args:
-        scores: float [N]; the reward of each response.
+        scores: float [N]; the reward of each response, at its last own token.
         loss_masks: bool [L] each; the model's own tokens.
         group_ids: int64 [N]; equal for responses to one prompt.
+        rewards: float [L] each; further rewards, such as those of turns, at the tokens that they are for. None adds
+            none.
         values: float [L] each; value of the state before each token. None without a value head.
         old_logprobs: float [L] each, of the policy that acted; needed with ``kl_in_reward``.
         ref_logprobs: float [L] each, of the reference policy; needed with ``kl_in_reward``.
@@ -133,10 +136,12 @@ def responses_to_steps(
         AlgorithmError: Tensors that do not fit, or a KL without log-probabilities.
     """
     lengths = [len(mask) for mask in loss_masks]
-    _check(lengths, scores=scores, group_ids=group_ids, values=values, old=old_logprobs, ref=ref_logprobs)
+    _check(
+        lengths, scores=scores, group_ids=group_ids, rewards=rewards, values=values, old=old_logprobs, ref=ref_logprobs
+    )
     mask = pad_sequence(list(loss_masks))
     is_last = mask & (mask.flip(0).cumsum(0).flip(0) == 1)
-    rewards = torch.where(
+    at_end = torch.where(
         is_last, at_least_float32(scores).expand_as(mask), torch.zeros_like(scores[:1]).expand_as(mask)
     )
     kl = None
@@ -146,7 +151,7 @@ def responses_to_steps(
     elif kl_in_reward is not None:
         raise AlgorithmError("responses_to_steps: kl_in_reward needs 'old_logprobs' and 'ref_logprobs'.")
     return Steps(
-        rewards=rewards,
+        rewards=at_end if rewards is None else at_end + pad_sequence(list(rewards)),
         dones=is_last,
         loss_mask=mask,
         group_ids=group_ids,

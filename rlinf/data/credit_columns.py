@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 
@@ -75,6 +76,18 @@ class CreditColumns:
         return self.scatter(
             tuple(torch.full((len(where),), weight) for weight, where in zip(weights, self.indices, strict=True))
         )
+
+    def turn_rewards(self, batch: ResponseBatch) -> tuple[torch.Tensor, ...] | None:
+        """Return the rewards of turns, at their last tokens: float32 [L] for each unit; None where no turn has any."""
+        if not any(response.turn_rewards for response in batch.responses):
+            return None
+        flat = torch.zeros(self.num_tokens)
+        begins = itertools.accumulate((response.num_tokens for response in batch.responses), initial=0)
+        for start, response in zip(begins, batch.responses, strict=False):
+            if response.turn_rewards:
+                ends = torch.tensor([start + stop - 1 for _, stop in response.turn_spans])
+                flat[ends] = torch.tensor(response.turn_rewards)
+        return self.gather(flat)
 
     def gather(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the entries [T] of each unit: [L] each."""

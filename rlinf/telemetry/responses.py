@@ -66,7 +66,8 @@ def evaluation_metrics(
 
     ``accuracy`` is the share of correct responses, ``avg@n`` the same under a name that says how many were sampled for
     each prompt; ``pass@k`` is the unbiased estimate of Chen et al., arXiv 2107.03374, Eq. 1. Of episodes, ``turns`` and
-    what was counted of tools, ``tool/invalid_calls`` for one, are means, too.
+    what was counted of tools, ``tool/invalid_calls`` for one, are means, too. Rewards of turns make no response
+    correct.
 
     Args:
         groups: The responses to each prompt, equally many each.
@@ -75,7 +76,7 @@ def evaluation_metrics(
         prefix: Of the metrics' names.
     """
     size = len(groups[0])
-    right = [sum(is_correct(reward, correct_reward) for reward in group.rewards) for group in groups]
+    right = [sum(is_correct(reward, correct_reward) for reward in group.outcomes or group.rewards) for group in groups]
     count = sum(map(len, groups))
     metrics = {
         f"{prefix}/accuracy": sum(right) / count,

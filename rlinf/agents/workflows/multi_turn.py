@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -19,7 +20,8 @@ class MultiTurnWorkflow(RolloutWorkflow):
     """Plays a conversation with ``respond(reply, prompt)``: a user simulator, an environment in text, "try again".
 
     The function may be ``async``. It returns the next message of the user, as text or as a mapping; or ends the
-    episode, with a number that judges it or None.
+    episode, with a number that judges it or None. The entry ``reward`` of a mapping rewards the reply itself, apart
+    from the episode.
 
     Args:
         cfg: The ``agent`` section.
@@ -44,7 +46,11 @@ class MultiTurnWorkflow(RolloutWorkflow):
             response = await self._respond(reply, data)
             if response is None or isinstance(response, int | float):
                 return None if response is None else float(response)
-            chat.say(_message(response, self.cfg.respond))
+            message = _message(response, self.cfg.respond)
+            reward = message.pop("reward", None)
+            if reward is not None:
+                engine.reward(_number(reward, self.cfg.respond))
+            chat.say(message)
 
 
 def try_again(reply: Reply, prompt: Prompt) -> str | float:
@@ -57,7 +63,7 @@ def try_again(reply: Reply, prompt: Prompt) -> str | float:
     return 1.0 if reply.text.strip() == str(prompt.reference).strip() else "Wrong. Try again."
 
 
-def _message(response: Any, function: str) -> Mapping[str, Any]:
+def _message(response: Any, function: str) -> dict[str, Any]:
     if isinstance(response, str):
         return {"role": "user", "content": response}
     if isinstance(response, Mapping) and isinstance(response.get("content"), str):
@@ -66,3 +72,9 @@ def _message(response: Any, function: str) -> Mapping[str, Any]:
         f"agent.respond: {function} returned {type(response).__name__}; expected text or a message, or a number or "
         "None, which end the episode. Correct it."
     )
+
+
+def _number(reward: Any, function: str) -> float:
+    if isinstance(reward, int | float) and math.isfinite(reward):
+        return float(reward)
+    raise AgentError(f"agent.respond: {function} returned the reward {reward!r}; expected a finite number. Correct it.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,16 +103,17 @@ class Response:
         finish_reason: Why it ended.
         oldest_version: Lowest version of the weights that sampled its tokens; 0 without tokens.
         newest_version: Highest version of the weights that sampled its tokens.
-        reward: Its total reward; 0 until it is rewarded.
+        reward: Its total reward, with those of its turns; 0 until it is rewarded.
         reward_terms: Its score by each reward, unweighted.
         reward_metrics: What rewards measured while they scored it, as ``<name of the reward>_<metric>``.
         episode_metrics: What was counted while it was played, by name; empty without a workflow.
         branch_lengths: Tokens of each of its branches, which are training sequences of their own and lie end to end;
             empty where it has one.
         turn_spans: Where its turns begin and end among its tokens, in the order in which they were submitted; empty
-            where it has one branch of one agent, whose tokens have this order.
+            where it has one branch of one agent, whose tokens have this order, and no rewards of turns.
         turn_agents: The agent of each of ``turn_spans``: a sub-agent's name, or empty for the agent that the row was
             given to; empty where all are that agent's.
+        turn_rewards: The own reward of each of ``turn_spans``; empty where none has any.
     """
 
     group_id: int
@@ -128,6 +130,12 @@ class Response:
     branch_lengths: tuple[int, ...] = ()
     turn_spans: tuple[tuple[int, int], ...] = ()
     turn_agents: tuple[str, ...] = ()
+    turn_rewards: tuple[float, ...] = ()
+
+    @property
+    def outcome(self) -> float:
+        """Its reward without those of its turns."""
+        return self.reward - math.fsum(self.turn_rewards)
 
 
 # Without slots, and in columns: the driver reads one for every prompt.
@@ -143,6 +151,7 @@ class RewardedGroup:
         oldest_version: Lowest version of the weights that sampled their tokens.
         newest_version: Highest version of the weights that sampled their tokens.
         rewards: Total reward of each, [N].
+        outcomes: The same without the rewards of turns, [N]; empty where no turn has one.
         scores: By the name of a reward, its unweighted score of each response, [N]; by the name of a metric,
             ``<name of the reward>_<metric>``, what it measured of each, 0 where it measured nothing.
         episode_sums: What was counted while episodes were played, by name: sums over the responses.
@@ -156,6 +165,7 @@ class RewardedGroup:
     newest_version: int
     rewards: tuple[float, ...]
     scores: Mapping[str, tuple[float, ...]]
+    outcomes: tuple[float, ...] = ()
     episode_sums: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -172,6 +182,9 @@ class RewardedGroup:
             newest_version=max(response.newest_version for response in responses),
             rewards=tuple(response.reward for response in responses),
             scores={name: tuple(row.get(name, 0.0) for row in rows) for name in names},
+            outcomes=tuple(response.outcome for response in responses)
+            if any(response.turn_rewards for response in responses)
+            else (),
             episode_sums=_sums([response.episode_metrics for response in responses]),
         )
 

@@ -103,8 +103,8 @@ def _response(fields: dict[str, Any]) -> Response:
     # A file knows lists alone; one of an older version does not have all fields.
     branches = {"branch_lengths": tuple(fields.get("branch_lengths", ()))}
     spans = {"turn_spans": tuple((start, stop) for start, stop in fields.get("turn_spans", ()))}
-    agents = {"turn_agents": tuple(fields.get("turn_agents", ()))}
-    return Response(**fields | branches | spans | agents)
+    turns = {name: tuple(fields.get(name, ())) for name in ("turn_agents", "turn_rewards")}
+    return Response(**fields | branches | spans | turns)
 
 
 def _fields(record: Any) -> dict[str, Any]:

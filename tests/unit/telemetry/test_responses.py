@@ -36,6 +36,16 @@ def group_with(*rewards: float) -> RewardedGroup:
     return RewardedGroup.of([answer(reward) for reward in rewards])
 
 
+def test_rewards_of_turns_count_as_reward_and_make_no_response_correct() -> None:
+    plain = dataclasses.replace(answer(1.0))
+    shaped = dataclasses.replace(answer(1.25), turn_spans=((0, 1),), turn_rewards=(1.0,))
+    group = RewardedGroup.of([plain, shaped])
+    assert (group.rewards, group.outcomes) == ((1.0, 1.25), (1.0, 0.25))
+    found = evaluation_metrics([group])
+    assert (found["eval/accuracy"], found["eval/reward"]) == (0.5, 1.125)
+    assert RewardedGroup.of([plain]).outcomes == ()
+
+
 @pytest.mark.parametrize("num_samples", [1, 2, 5, 6])
 def test_pass_at_k_is_the_share_of_draws_with_a_right_answer(num_samples: int) -> None:
     for num_right, k in itertools.product(range(num_samples + 1), range(1, num_samples + 1)):

@@ -49,6 +49,20 @@ def test_an_episode_may_end_without_a_judgement() -> None:
     assert (episode.status, episode.outcome) == ("done", None)
 
 
+def test_replies_may_have_rewards_of_their_own() -> None:
+    episode, client = play("praise", ["0.5", "-1", "5"])
+    (trajectory,) = episode.trajectories
+    assert [turn.reward for turn in trajectory.turns] == [0.5, -1.0, 0.0]
+    assert (episode.outcome, episode.metrics["turn_reward"]) == (1.0, -0.5)
+    assert "reward" not in client.decoded(2)
+    assert all("reward" not in message for message in episode.transcript)
+    assert "turn_reward" not in play("guess", ["5"])[0].metrics
+    with pytest.raises(AgentError, match=r"agent\.respond: .*:praise returned the reward 'much'; expected a finite"):
+        play("praise", ['"much"'])
+    with pytest.raises(AgentError, match=r"returned the reward nan"):
+        play("praise", ["NaN"])
+
+
 def test_what_is_no_message_and_no_function_is_an_error() -> None:
     with pytest.raises(AgentError, match=r"agent\.respond: .*:confuse returned list; expected text or a message"):
         play("confuse", ["x"])

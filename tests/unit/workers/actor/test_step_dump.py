@@ -92,6 +92,7 @@ def test_images_of_responses_come_back(tmp_path: Path) -> None:
 def test_branches_and_agents_come_back(tmp_path: Path) -> None:
     batch = batch_of([Sample(token_ids=(1, 2, 3))])
     branches = {"branch_lengths": (2, 1), "turn_spans": ((0, 1), (2, 3)), "turn_agents": ("", "worker.1")}
+    branches["turn_rewards"] = (0.5, -1.0)
     first = dataclasses.replace(batch.responses[0], **branches)  # type: ignore[arg-type]
     batch = dataclasses.replace(batch, responses=(first,), prompt_ids=((1,), (2,)))
     write_batch(tmp_path, batch, version=3, rank=0)

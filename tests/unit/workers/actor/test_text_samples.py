@@ -174,6 +174,51 @@ def test_values_follow_the_order_of_turns() -> None:
     assert torch.cat(samples.tokens["prev_values"]).tolist() == values.tolist()
 
 
+def with_turn_rewards(*rewards: tuple[float, ...], totals: tuple[float, ...]) -> ResponseBatch:
+    """Return episodes of one group whose turns are one token each, with their own rewards and total ones."""
+    tokens = [sample((1,), (3, 4, 5)[: len(own)], (-1.0,) * len(own)) for own in rewards]
+    batch = batch_of(tokens)
+    responses = tuple(
+        replace(
+            response,
+            reward=total,
+            turn_spans=tuple((at, at + 1) for at in range(len(own))) if any(own) else (),
+            turn_rewards=own if any(own) else (),
+        )
+        for response, own, total in zip(batch.responses, rewards, totals, strict=True)
+    )
+    return replace(batch, responses=responses)
+
+
+def test_a_turns_reward_is_for_the_tokens_up_to_its_end() -> None:
+    cfg = advantages.configs.get("reinpp")(normalize_advantages=False)
+    batch = with_turn_rewards((0.5, 0.0, 0.25), (0.0, 0.0), totals=(1.75, 2.0))
+    samples, metrics = make_text_samples(batch, algorithm=replace(RAW, adv_type="reinpp", advantage=cfg))
+    assert [column.tolist() for column in samples.tokens["returns"]] == [[1.75, 1.25, 1.25], [2, 2]]
+    assert finalize_metrics(metrics)["score"] == pytest.approx(1.875)
+
+
+def test_groups_compare_episodes_by_all_they_have_earned() -> None:
+    cfg = advantages.configs.get("grpo")(normalize_advantages=False)
+    algorithm = replace(RAW, adv_type="grpo", advantage=cfg)
+    plain = batch_of([sample((1,), (3, 4, 5), (-1.0,) * 3, reward=1.5), sample((1,), (3, 4), (-1.0,) * 2, reward=0.5)])
+    batch = with_turn_rewards((0.25, 0.25, 0.0), (0.0, -0.5), totals=(1.5, 0.5))
+    (samples, _), (expected, _) = (make_text_samples(each, algorithm=algorithm) for each in (batch, plain))
+    for found, wanted in zip(samples.tokens["advantages"], expected.tokens["advantages"], strict=True):
+        assert found.tolist() == pytest.approx(wanted.tolist())
+
+
+def test_a_group_whose_turns_make_the_difference_is_trained_on() -> None:
+    algorithm = replace(RAW, group_size=2, max_num_gen_batches=2)
+    assert algorithm.replaces_groups
+    batch = with_turn_rewards((0.5, 0.0), (0.0, 0.0), totals=(1.5, 1.0))
+    samples, _ = make_text_samples(batch, algorithm=algorithm)
+    assert torch.cat(samples.tokens["loss_mask"]).all()
+    same = with_turn_rewards((0.5, 0.0), (0.0, 0.5), totals=(1.5, 1.5))
+    samples, _ = make_text_samples(same, algorithm=algorithm)
+    assert not torch.cat(samples.tokens["loss_mask"]).any()
+
+
 def test_an_episode_is_in_one_minibatch_and_counts_once() -> None:
     whole = batch_of([sample((1, 2), (3, 4, 5), (-1.0, -2.0, -3.0), reward=2.0), *SAMPLES[1:]])
     samples, _ = make_text_samples(as_branches(whole, lengths=(2, 1), spans=((0, 2), (2, 3))), algorithm=RAW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import pickle
 import threading
 from typing import Any
@@ -159,6 +160,14 @@ def test_what_a_reward_measures_travels_with_the_response(weighted: Any, custom:
     assert {type(value) for value in rewarded.reward_terms.values()} == {float}
     assert rewarded.reward_metrics == {"late_seconds": 2.0}
     assert pickle.loads(pickle.dumps(earned["late"])).metrics == {"seconds": 2.0}
+
+
+def test_rewards_of_turns_are_part_of_the_total(weighted: Any, custom: Any) -> None:
+    rewards = weighted({"plain": custom(lambda queries: [1.0 for _ in queries], "plain")})
+    response = dataclasses.replace(Sample().response, turn_spans=((0, 1), (1, 2)), turn_rewards=(0.5, -0.25))
+    rewarded = rewards.rewarded(response, {"plain": 1.0})
+    assert (rewarded.reward, rewarded.outcome) == (1.25, 1.0)
+    assert rewarded.reward_terms == {"plain": 1.0}
 
 
 # -- chunks of actions -------------------------------------------------------------------------------------------------
