@@ -238,8 +238,8 @@ class SGLangModelRunner(ModelRunner):
             self._engine.resume_memory_occupation()
 
     def read_weights(self, names: Sequence[str]) -> dict[str, torch.Tensor] | None:
-        """Return copies of weights; None where they are spread over several devices, quantised or not found."""
-        if self._cfg.num_devices > 1 or self._cfg.quantization is not None:
+        """Return copies of weights; None where they are spread over pipeline stages, quantised or not found."""
+        if self._cfg.pipeline_parallel_size > 1 or self._cfg.quantization is not None:
             return None
         shapes = read_weight_shapes(self._model_path)
         if not set(names) <= shapes.keys():
@@ -257,7 +257,7 @@ class SGLangModelRunner(ModelRunner):
         self._call(manager.update_weights_from_tensor, request)
         self._call(manager.end_weight_update, _io("EndWeightUpdateReqInput")())
         weights = {name: tensor.to("cpu", copy=True) for name, tensor in targets}
-        return None if any(bool(tensor.isnan().all()) for tensor in weights.values()) else weights
+        return None if any(bool(tensor.isnan().any()) for tensor in weights.values()) else weights
 
     def close(self) -> None:
         """End SGLang's processes; see ``ModelRunner``."""

@@ -31,3 +31,18 @@ def join_shards(shards: Sequence[Shard]) -> torch.Tensor:
     dim = own[0].dim
     whole = tensors[0] if dim is None else torch.cat(tensors, dim)
     return whole if own[0].num_rows is None else whole[: own[0].num_rows]
+
+
+def part_of(whole: torch.Tensor, *, size: int, dim: int | None, index: int) -> torch.Tensor:
+    """Return the view of a weight that a worker's part is of, without the rows that pad it.
+
+    Args:
+        whole: The weight.
+        size: Of the part, in ``dim``.
+        dim: Dimension in which the weight is spread; None: the worker has it whole.
+        index: Number of the part.
+    """
+    if dim is None:
+        return whole
+    begin = min(index * size, whole.shape[dim])
+    return whole.narrow(dim, begin, min(size, whole.shape[dim] - begin))
