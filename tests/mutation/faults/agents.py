@@ -120,6 +120,20 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "agents/template.py",
+        "tokens += encode(part, is_plain)",
+        "tokens += encode(part, False)",
+        "what is kept of a text does not tell content from template",
+        _TEMPLATE,
+    ),
+    _fault(
+        "agents/template.py",
+        "encode = self._tokens if len(part) > _CACHED_CHARS else self._known_tokens",
+        "encode = self._known_tokens",
+        "texts of any length are kept",
+        _TEMPLATE,
+    ),
+    _fault(
+        "agents/template.py",
         "            return tail[count:]\n",
         "            return tail\n",
         "a turn that ended by itself is closed twice",

@@ -187,6 +187,20 @@ FAULTS: list[Fault] = [
         _SHARDS,
     ),
     _fault(
+        "hybrid_engines/generation/weight_shards.py",
+        "min(size, whole.shape[dim] - begin)",
+        "min(size, whole.shape[dim])",
+        "a part has the rows that pad it",
+        _SHARDS,
+    ),
+    _fault(
+        "hybrid_engines/generation/weight_shards.py",
+        "min(index * size, whole.shape[dim])",
+        "0",
+        "every worker writes the first part",
+        _SHARDS,
+    ),
+    _fault(
         "hybrid_engines/generation/vllm.py",
         '"pipeline_parallel_size": cfg.pipeline_parallel_size',
         '"pipeline_parallel_size": 1',
