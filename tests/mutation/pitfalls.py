@@ -169,7 +169,7 @@ AGENTS: list[Pitfall] = [
     Pitfall(
         "The text of a turn is encoded again, into other tokens than were sampled.",
         (
-            "agents: the text of a turn is encoded again",
+            "agents_chat: the text of a turn is encoded again",
             "agents: a prompt that was encoded again is sampled from",
             "agents: drift is taken for another history",
         ),
@@ -177,7 +177,7 @@ AGENTS: list[Pitfall] = [
     Pitfall(
         "The close of a turn is missing or doubled.",
         (
-            "agents: a turn that ended by itself is closed twice",
+            "agents_chat: a turn that ended by itself is closed twice",
             "agents: the close of a turn is doubled",
             "agents_pitfalls: a turn that was cut off is not closed",
             "agents_pitfalls: a turn of a program that was cut off is not closed",
@@ -188,7 +188,7 @@ AGENTS: list[Pitfall] = [
         (
             "agents_pitfalls: the template renders earlier turns again, without their thoughts",
             "agents: a context holds the tokens behind a fork",
-            "agents: a template whose tail depends on the turn passes the check",
+            "agents_chat: a template whose tail depends on the turn passes the check",
         ),
     ),
     Pitfall(
@@ -212,8 +212,8 @@ AGENTS: list[Pitfall] = [
     Pitfall(
         "A call that cannot be read ends the episode.",
         (
-            "agents: a call that is nested deeply ends the episode",
-            "agents: a closing tag within a string ends a call",
+            "agents_chat: a call that is nested deeply ends the episode",
+            "agents_chat: a closing tag within a string ends a call",
             "agents: arguments are not checked",
             "agents_pitfalls: a list in place of a call ends the episode",
         ),
@@ -271,7 +271,7 @@ AGENTS: list[Pitfall] = [
     Pitfall(
         "The text of a tool forges special tokens.",
         (
-            "agents: text of tools forges special tokens",
+            "agents_chat: text of tools forges special tokens",
             "agents_search: what a search finds may hold special tokens",
         ),
     ),

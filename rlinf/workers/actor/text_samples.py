@@ -196,8 +196,7 @@ def make_text_samples(
         return None if known is None else columns.gather(torch.cat(list(known)))
 
     trainer = None if trainer_logprobs is None else torch.cat(list(trainer_logprobs))
-    outcomes = torch.tensor([batch.responses[number].outcome for number in columns.episodes])
-    turn_rewards = columns.turn_rewards(batch)
+    outcomes, turn_rewards, totals = _earned(batch, columns)
     group_ids = columns.group_ids(batch)
     steps = responses_to_steps(
         scores=outcomes,
@@ -211,8 +210,7 @@ def make_text_samples(
         all_reduce=all_reduce,
     )
     # Groups that dynamic sampling could not replace are left out.
-    scores = outcomes if turn_rewards is None else outcomes + torch.stack([own.sum() for own in turn_rewards])
-    selected = differing_groups(scores, group_ids) if algorithm.replaces_groups else None
+    selected = differing_groups(totals, group_ids) if algorithm.replaces_groups else None
     computed, metrics = compute_advantages_and_returns(
         algorithm.adv_type, steps, algorithm.advantage, selected=selected
     )
@@ -241,6 +239,15 @@ def make_text_samples(
         images=batch.images,
     )
     return samples, metrics | corrected
+
+
+def _earned(
+    batch: ResponseBatch, columns: CreditColumns
+) -> tuple[torch.Tensor, tuple[torch.Tensor, ...] | None, torch.Tensor]:
+    """Return what units have earned: outcomes [U], rewards of turns [L] each or None, and the sums of both [U]."""
+    outcomes = torch.tensor([batch.responses[number].outcome for number in columns.episodes])
+    turns = columns.turn_rewards(batch)
+    return outcomes, turns, outcomes if turns is None else outcomes + torch.stack([own.sum() for own in turns])
 
 
 def _known_before_update(

@@ -1,12 +1,10 @@
-"""Faults of agents: the recorder and its masks, chat templates, replies, tools, and how episodes end."""
+"""Faults of agents: the recorder and its masks, tools, and how episodes end."""
 
 from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
 _RECORDER = "tests/unit/agents/test_recorder.py"
-_TEMPLATE = "tests/unit/agents/test_template.py"
-_CHAT = "tests/unit/agents/test_chat.py"
 _ENGINE = "tests/unit/agents/test_episode_engine.py"
 _EPISODE = "tests/unit/agents/test_episode.py"
 _GROUPS = "tests/unit/agents/test_episode_groups.py"
@@ -109,88 +107,6 @@ FAULTS: list[Fault] = [
         "if parent is None or not parent.start <= kept < parent.end:",
         "sampling a prompt twice counts as a fork",
         _RECORDER,
-    ),
-    # Chat templates
-    _fault(
-        "agents/template.py",
-        "split_special_tokens=is_plain",
-        "split_special_tokens=False",
-        "text of tools forges special tokens",
-        _TEMPLATE,
-    ),
-    _fault(
-        "agents/template.py",
-        "tokens += encode(part, is_plain)",
-        "tokens += encode(part, False)",
-        "what is kept of a text does not tell content from template",
-        _TEMPLATE,
-    ),
-    _fault(
-        "agents/template.py",
-        "encode = self._tokens if len(part) > _CACHED_CHARS else self._known_tokens",
-        "encode = self._known_tokens",
-        "texts of any length are kept",
-        _TEMPLATE,
-    ),
-    _fault(
-        "agents/template.py",
-        "            return tail[count:]\n",
-        "            return tail\n",
-        "a turn that ended by itself is closed twice",
-        _TEMPLATE,
-        _CHAT,
-    ),
-    _fault(
-        "agents/template.py",
-        'if not text.endswith(f"Yes.{tail}"):',
-        "if not text.endswith(tail):",
-        "a template whose tail depends on the turn passes the check",
-        _TEMPLATE,
-    ),
-    _fault(
-        "agents/template.py",
-        "if not found or _SENTINEL in before:",
-        "if False:",
-        "a template that does not write the content of a turn passes",
-        _TEMPLATE,
-    ),
-    _fault(
-        "agents/template.py",
-        "tools=[dict(tool) for tool in tools] or None,",
-        "tools=None,",
-        "the model does not see its tools",
-        "tests/unit/agents/workflows/test_tool_loop.py",
-    ),
-    # Replies
-    _fault(
-        "agents/chat.py",
-        "value, end = _JSON.raw_decode(text, start)",
-        "value, end = _JSON.raw_decode(text.partition(_CALL_CLOSES)[0], start)",
-        "a closing tag within a string ends a call",
-        _CHAT,
-    ),
-    _fault(
-        "agents/chat.py",
-        "except (ValueError, RecursionError) as error:",
-        "except ValueError as error:",
-        "a call that is nested deeply ends the episode",
-        _CHAT,
-    ),
-    _fault(
-        "agents/chat.py",
-        "error_text = None if closing else",
-        "error_text = None if True else",
-        "a call that was cut off is made",
-        _CHAT,
-    ),
-    _fault(
-        "agents/chat.py",
-        "        self._token_ids += completion.token_ids\n",
-        "        self._token_ids += self._template.tokenizer.encode(\n"
-        "            self._template.tokenizer.decode(list(completion.token_ids)), add_special_tokens=False\n"
-        "        )\n",
-        "the text of a turn is encoded again",
-        _CHAT,
     ),
     # Requests
     _fault(

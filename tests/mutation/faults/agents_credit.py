@@ -74,8 +74,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/actor/text_samples.py",
-        "scores = outcomes if turn_rewards is None else outcomes + torch.stack([own.sum() for own in turn_rewards])",
-        "scores = outcomes",
+        "outcomes if turns is None else outcomes + torch.stack([own.sum() for own in turns])",
+        "outcomes",
         "groups whose turns make the difference are left out",
         _SAMPLES,
     ),
