@@ -89,6 +89,9 @@ class SGLangModelRunner(ModelRunner):
         if self._device.type == "cpu":
             # Read when SGLang is imported, here and in its processes.
             os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+            if self._cfg.num_devices > 1:
+                # SGLang alone gives each process a NUMA node of its own, and ends where there are fewer.
+                os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", cores_of_processes(self._cfg.num_devices))
         sglang = require("sglang", needed_by="rollout_backend=sglang")
         self._engine = sglang.Engine(**self._arguments)
         worker = require(
@@ -302,6 +305,13 @@ def _sampling_params(sequence: TokenSequence, *, own: bool) -> dict[str, Any]:
         "num_before": len(sequence.token_ids),
     }
     return {**common, "temperature": 1.0, "custom_params": sampling}
+
+
+def cores_of_processes(num_processes: int) -> str:
+    """Return how this process's cores are shared out, as SGLang reads it: ``0,1|2,3``; several may share one."""
+    cores = sorted(os.sched_getaffinity(0))
+    shares = [cores[index::num_processes] or [cores[index % len(cores)]] for index in range(num_processes)]
+    return "|".join(",".join(map(str, share)) for share in shares)
 
 
 def engine_arguments(

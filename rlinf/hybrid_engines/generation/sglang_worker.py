@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sglang.srt.distributed import get_tensor_model_parallel_rank
+from sglang.srt.distributed.parallel_state import get_tensor_model_parallel_rank
 from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
 
 from rlinf.data.messages.generation import SamplingParams
@@ -67,7 +67,8 @@ def _find(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter], nam
             whole = parameters.get(f"{module_name}.{fused}.{attribute}") if found else None
             if whole is not None:
                 module: Any = model.get_submodule(f"{module_name}.{fused}")
-                sizes = [size // module.tp_size for size in module.output_sizes]
+                num_ranks = sum(module.output_sizes) // len(whole)
+                sizes = [size // num_ranks for size in module.output_sizes]
                 tensor = whole[sum(sizes[:index]) : sum(sizes[: index + 1])]
                 # Query heads are never copied.
                 num_copies = getattr(module, "num_kv_head_replicas", 1) if index else 1

@@ -200,3 +200,14 @@ def test_quantised_weights_are_replaced_all_at_once(tiny_model: Path, quantizati
     cfg = SGLangGenerationConfig(rollout_backend="sglang", quantization=quantization)
     runner = sglang.SGLangModelRunner(cfg, **common(tiny_model, CUDA))  # type: ignore[arg-type]
     assert runner.takes_partial_updates == (quantization is None)
+
+
+@pytest.mark.parametrize(
+    ("cores", "num_processes", "expected"),
+    [({0, 1}, 2, "0|1"), ({4, 5, 6, 9}, 2, "4,6|5,9"), ({7, 3}, 3, "3|7|3"), ({0}, 2, "0|0")],
+)
+def test_sglangs_processes_share_the_cores_that_there_are(
+    monkeypatch: pytest.MonkeyPatch, cores: set[int], num_processes: int, expected: str
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
+    assert sglang.cores_of_processes(num_processes) == expected
