@@ -58,12 +58,19 @@ class FSDPEngine(TrainEngine):
 
     @classmethod
     def of(
-        cls, model: TrainableModel, actor: ActorConfig, *, device: torch.device, rank: int, world_size: int
+        cls,
+        model: TrainableModel,
+        actor: ActorConfig,
+        *,
+        device: torch.device,
+        rank: int,
+        world_size: int,
+        trains: bool = True,
     ) -> FSDPEngine:
         """See ``TrainEngine``."""
         return cls(
-            model,
-            optim=actor.optim,
+            model if trains else model.requires_grad_(False),
+            optim=actor.optim if trains else None,
             critic_optim=actor.critic_optim,
             fsdp=actor.fsdp_config,
             precision=actor.model.precision,
@@ -105,6 +112,7 @@ class FSDPEngine(TrainEngine):
             materialize(model, device, weights_device=torch.device("cpu") if self.stays_on_host else None)
         self.reduces_once = fsdp.enable_gradient_accumulation
         self.model: TrainableModel = model
+        self.trains = optim is not None
         self.optimizers: dict[str, ScheduledOptimizer] = {}
         if optim is not None:
             self.optimizers = build_optimizers(model, optim, critic_optim, fused=not self.sharded)
@@ -123,6 +131,7 @@ class FSDPEngine(TrainEngine):
         self, micro_batches: Sequence[BatchT], work: Pass[BatchT, Any, Loss], *, optimizer: str | None = None
     ) -> MetricSums:
         """See ``TrainEngine``."""
+        self._require_training()
         totals: MetricSums = {}
         # Of context ranks each computes the gradient of its own tokens, and gradients are averaged over all processes.
         scale = self.scaler.scale * self.layout.context
@@ -149,6 +158,7 @@ class FSDPEngine(TrainEngine):
     @traced("optimizer_step", "train")
     def step(self, optimizer: str = "policy") -> dict[str, float]:
         """See ``TrainEngine``."""
+        self._require_training()
         chosen = self.optimizers[optimizer]
         parameters = [p for p in chosen.parameters if p.grad is not None]
         if self.scaler.enabled:
@@ -214,6 +224,7 @@ class FSDPEngine(TrainEngine):
 
     def save(self, path: Path, *, in_background: bool = False) -> None:
         """See ``TrainEngine``."""
+        self._require_training()
         content = state.training_state(self.model, self._adams(), self._extra_state())
         self.saver.save(path, content, in_background=in_background)
 
@@ -223,6 +234,7 @@ class FSDPEngine(TrainEngine):
 
     def load(self, path: Path) -> None:
         """See ``TrainEngine``."""
+        self._require_training()
         extra = state.load(path, self.model, self._adams(), self._extra_state())
         for name, optimizer in self.optimizers.items():
             optimizer.num_steps = int(extra[_counter(name)])

@@ -76,6 +76,7 @@ class TrainEngine(abc.ABC):
         world_size: Number of data-parallel ranks.
         is_main: Whether this process writes what is written once; true on exactly one.
         device: Where batches are expected.
+        trains: Whether it has an optimizer; else it holds weights alone: gradients, steps and checkpoints are errors.
         remembered: Copies in host memory of what ``held_weights`` yields, by name.
     """
 
@@ -85,22 +86,44 @@ class TrainEngine(abc.ABC):
     world_size: int
     is_main: bool
     device: torch.device
+    trains: bool
     remembered: dict[str, list[torch.Tensor]]
 
     @classmethod
     @abc.abstractmethod
     def of(
-        cls, model: TrainableModel, actor: ActorConfig, *, device: torch.device, rank: int, world_size: int
+        cls,
+        model: TrainableModel,
+        actor: ActorConfig,
+        *,
+        device: torch.device,
+        rank: int,
+        world_size: int,
+        trains: bool = True,
     ) -> TrainEngine:
-        """Build the engine that trains a recipe's model.
+        """Build the engine of a recipe's model.
 
         Args:
             model: See the engine.
             actor: The ``actor`` section.
-            device: Where to train.
+            device: Where to compute.
             rank: Number of this process.
             world_size: Number of processes.
+            trains: Whether it trains the model; else it computes with weights that are imported, and no parameter
+                requires a gradient.
         """
+
+    def _require_training(self) -> None:
+        """Return if the engine trains.
+
+        Raises:
+            AlgorithmError: It has no optimizer.
+        """
+        if not self.trains:
+            raise AlgorithmError(
+                "This engine has no optimizer: it holds weights alone, to compute with what is imported. Gradients, "
+                "steps and checkpoints need an engine that was built with trains=True."
+            )
 
     @abc.abstractmethod
     def forward_backward(

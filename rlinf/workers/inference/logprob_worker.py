@@ -23,9 +23,10 @@ from rlinf.workers.weight_syncer import make_weight_syncer
 class LogprobWorker(Worker):
     """One rank of the inference group; it holds the model, under the weights that sampled the responses.
 
-    The engine is that of the actor, as if it had one rank: it rounds as the actor does. With ``inference.shard_model``
-    all ranks of the group are those of one engine, and every call is made to all of them. Calls are served in the order
-    in which they are made: what is requested before a sync is computed before it.
+    The engine is that of the actor without an optimizer, as if it had one rank: it rounds as the actor does. With
+    ``inference.shard_model`` all ranks of the group are those of one engine, spread as the actor's is, and every call
+    is made to all of them. Calls are served in the order in which they are made: what is requested before a sync is
+    computed before it.
 
     Attributes:
         version: Of the weights; -1 while they are incomplete.
@@ -54,14 +55,14 @@ class LogprobWorker(Worker):
         sent = {name: tensor for name, tensor in model.state_dict().items() if not model.is_training_only(name)}
         self.weights = {name: tensor.to("meta") for name, tensor in sent.items()}
         self.adapters = {name: tensor for name, tensor in self.weights.items() if model.is_adapter(name)}
-        self.engine = train_engines.get(actor.training_backend)(
-            model.requires_grad_(False),
-            optim=None,
-            fsdp=actor.fsdp_config,
-            precision=actor.model.precision,
+        engine: type[TrainEngine] = train_engines.get(actor.training_backend)
+        self.engine = engine.of(
+            model,
+            actor,
             device=torch.device(self.device),
             rank=self._rank if section.shard_model else 0,
             world_size=self._world_size if section.shard_model else 1,
+            trains=False,
         )
         self.at_shutdown(self.engine.close)
         self.planner = MicroBatchPlanner.of(

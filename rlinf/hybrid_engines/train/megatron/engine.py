@@ -40,10 +40,11 @@ class MegatronEngine(TrainEngine):
     """Trains a language model that is spread over ranks by Megatron-Core.
 
     Weights are kept in the compute precision; each data-parallel rank has float32 masters and moments of a share.
+    Without an optimizer there are weights alone: no masters, no moments and no memory for gradients.
 
     Args:
         model: The language model on device ``meta``; its ``weight_source`` fills this rank's part.
-        optim: The ``actor.optim`` section.
+        optim: The ``actor.optim`` section; None for a model that is not trained here.
         megatron: The ``actor.megatron`` section.
         precision: Of weights and activations.
         device: Where to train.
@@ -56,12 +57,19 @@ class MegatronEngine(TrainEngine):
 
     @classmethod
     def of(
-        cls, model: TrainableModel, actor: ActorConfig, *, device: torch.device, rank: int, world_size: int
+        cls,
+        model: TrainableModel,
+        actor: ActorConfig,
+        *,
+        device: torch.device,
+        rank: int,
+        world_size: int,
+        trains: bool = True,
     ) -> MegatronEngine:
         """See ``TrainEngine``."""
         return cls(
             model,
-            optim=actor.optim,
+            optim=actor.optim if trains else None,
             megatron=actor.megatron,
             precision=actor.model.precision,
             device=device,
@@ -73,7 +81,7 @@ class MegatronEngine(TrainEngine):
         self,
         model: TrainableModel,
         *,
-        optim: OptimConfig,
+        optim: OptimConfig | None,
         megatron: MegatronConfig,
         precision: Precision,
         device: torch.device,
@@ -96,8 +104,9 @@ class MegatronEngine(TrainEngine):
         config = transformer_config(
             model.hf_config, megatron, self.layout, dtype=self.dtype, finalize=finalize_model_grads
         )
-        places = self._places()
-        stages = [MegatronLM(model, config, place).to(device) for place in places]
+        self.trains = optim is not None
+        # What requires a gradient goes into Megatron-Core's buffers, which have memory for the gradient, too.
+        stages = [MegatronLM(model, config, place).to(device).requires_grad_(self.trains) for place in self._places()]
         self.shards = ModelShards(model, stages, self.layout, rank)
         self.shards.load(model.weight_source)
         ddp = DistributedDataParallelConfig(
@@ -113,11 +122,22 @@ class MegatronEngine(TrainEngine):
         contexts = [chunk.no_sync for chunk in self.chunks]
         config.no_sync_func = contexts if len(contexts) > 1 else contexts[0]
         self.model: TrainableModel = stages[0]
-        self.optimizer = ShardedOptimizer(self.chunks, optim)
+        self._optimizer = None if optim is None else ShardedOptimizer(self.chunks, optim)
         self.scaler = LossScaler(enabled=self.dtype == torch.float16)
         self.remembered: dict[str, list[torch.Tensor]] = {}
         self.host = HostMemory()
         self.saver = CheckpointSaver()
+
+    @property
+    def optimizer(self) -> ShardedOptimizer:
+        """What trains the model.
+
+        Raises:
+            AlgorithmError: There is none.
+        """
+        self._require_training()
+        assert self._optimizer is not None
+        return self._optimizer
 
     @property
     def num_steps(self) -> int:
@@ -130,6 +150,7 @@ class MegatronEngine(TrainEngine):
     ) -> MetricSums:
         """See ``TrainEngine``."""
         del optimizer
+        self._require_training()
         padded = self._pad(micro_batches)
         # The schedule divides each loss by the number of micro-batches.
         factor = len(padded) * self.scaler.scale
@@ -202,11 +223,13 @@ class MegatronEngine(TrainEngine):
         for chunk in self.chunks:
             for buffer in (*chunk.buffers, *chunk.expert_parallel_buffers):
                 yield buffer.param_data
+            if not self.trains:
+                yield from (parameter.data for parameter in chunk.parameters())
 
     def offload(self) -> None:
         """See ``TrainEngine``; without an accelerator there is nowhere to go."""
         if self.device.type != "cpu":
-            self.host.take([*self._buffers(), *self.optimizer.state_tensors()])
+            self.host.take([*self._buffers(), *(self.optimizer.state_tensors() if self.trains else ())])
             torch.get_device_module(self.device).empty_cache()
 
     def onload(self) -> None:
@@ -252,7 +275,8 @@ class MegatronEngine(TrainEngine):
                 what = "no such weight" if expected is None else f"shape {expected}"
                 raise WeightSyncError(f"Weight '{name}' has shape {tuple(tensor.shape)}, the model has {what}.")
             self.shards.put(name, tensor)
-        self.optimizer.take_weights()
+        if self.trains:
+            self.optimizer.take_weights()
 
     def close(self) -> None:
         """See ``TrainEngine``."""
