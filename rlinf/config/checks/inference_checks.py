@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlinf.config.checks.recipe_check import Check
+from rlinf.config.schema.inference import InferenceConfig
 from rlinf.config.schema.root import ReasoningConfig
 
 
@@ -34,13 +35,36 @@ def check_inference(check: Check[ReasoningConfig]) -> None:
 
 
 def check_shards(check: Check[ReasoningConfig]) -> None:
-    """A model that is shared among ranks is sharded."""
-    section, strategy = check.cfg.inference, check.cfg.actor.fsdp_config.sharding_strategy
-    if section is not None and section.shard_model and strategy == "no_shard":
+    """A model that is shared among ranks is sharded, over as many as the actor's sizes say."""
+    section, actor = check.cfg.inference, check.cfg.actor
+    if section is None:
+        return
+    if actor.training_backend == "megatron":
+        _check_layout(check, section)
+    elif section.shard_model and actor.fsdp_config.sharding_strategy == "no_shard":
         check.problem(
             "inference.shard_model",
             "not possible with actor.fsdp_config.sharding_strategy=no_shard: each rank would hold the whole model. Set "
             "inference.shard_model=false, or sharding_strategy=full_shard.",
+        )
+
+
+def _check_layout(check: Check[ReasoningConfig], section: InferenceConfig) -> None:
+    """Report ranks that cannot hold the model as ``actor.megatron`` says; its sizes alone are the actor's rule."""
+    sizes, ranks = check.cfg.actor.megatron, check.world.inference
+    # Experts are spread over replicas.
+    needed = sizes.replica_size * sizes.expert_model_parallel_size
+    if needed > 1 and not section.shard_model:
+        check.problem(
+            "inference.shard_model",
+            f"received False; actor.megatron spreads the model over {needed} ranks, which compute together. Set "
+            "inference.shard_model=true.",
+        )
+    elif ranks is not None and ranks % needed and section.shard_model:
+        check.problem(
+            "cluster.component_placement.inference",
+            f"received {ranks} rank(s); the group shares the model as the actor does, and actor.megatron spreads it "
+            f"over {needed}. Place a multiple of {needed} ranks, or change the sizes in actor.megatron.",
         )
 
 

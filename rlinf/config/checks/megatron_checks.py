@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.parse import fields_of
 from rlinf.config.schema.megatron import MegatronConfig
-from rlinf.config.schema.root import LanguageConfig, ReasoningConfig, RLinfConfig
+from rlinf.config.schema.root import LanguageConfig, RLinfConfig
 from rlinf.config.schema.train import FSDPConfig
 
 _FSDP = "Set actor.training_backend=fsdp"
@@ -46,12 +46,6 @@ def check_model(check: Check[LanguageConfig]) -> None:
             "runner.ckpt_path",
             "not possible with actor.training_backend=megatron: ranks read their parts from actor.model.model_path. "
             "Name the weights there.",
-        )
-    if isinstance(cfg, ReasoningConfig) and cfg.inference is not None:
-        check.problem(
-            "inference",
-            f"not possible with actor.training_backend=megatron: the actor recomputes log-probabilities. {_FSDP}, or "
-            "remove the section.",
         )
 
 

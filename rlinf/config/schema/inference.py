@@ -13,7 +13,7 @@ class InferenceConfig(ConfigSection):
 
     They do it group by group, while further answers are generated. Each holds the whole model without an optimizer, or
     its shard of it (``shard_model``), takes the actor's weights at every sync, and computes as the actor does
-    (``actor.model``, ``actor.fsdp_config``).
+    (``actor.model``, ``actor.fsdp_config``, ``actor.megatron``).
     Any reasoning recipe with synchronous steps can have the group; on a device of its own, by these two overrides::
 
         +inference={} "cluster.component_placement={actor: 0-3, rollout: 4-6, inference: 7, reward: 0}"
@@ -28,7 +28,8 @@ class InferenceConfig(ConfigSection):
     """Answers of one forward pass where ``runner.enable_dynamic_batch_size`` is false; null takes
     ``actor.micro_batch_size``."""
     shard_model: bool = False
-    """Share one model among all ranks, as ``actor.fsdp_config.sharding_strategy`` says: for models that do not fit on a
-    device. Every rank then computes a part of each group of answers. False lets each hold the whole model."""
+    """Share one model among all ranks, as ``actor.fsdp_config.sharding_strategy`` or ``actor.megatron`` says: for a
+    model that does not fit on a device. All ranks then compute each group of answers together. False lets each hold the
+    whole model, which needs ``actor.megatron`` without tensor, pipeline, context and expert parallelism."""
     enable_offload: bool = False
     """Move weights to host memory while the actor trains on the same devices."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from reasoning_problems import WITH_INFERENCE, problems
+from reasoning_problems import problems
 
 MEGATRON = ("actor.training_backend=megatron", "actor.fsdp_config.sharding_strategy=full_shard")
 TWO = ("cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0-1, rollout: 0, reward: 0}")
@@ -24,7 +24,6 @@ TP2 = "actor.megatron.tensor_model_parallel_size=2"
         ([*MEGATRON, "actor.model.is_lora=true"], "actor.model.is_lora", "Set actor.training_backend=fsdp"),
         ([*MEGATRON, "runner.ckpt_path=weights.pt"], "runner.ckpt_path", "actor.model.model_path"),
         ([*MEGATRON, "+actor.megatron.layers=te"], "actor.megatron.layers", "TransformerEngine are not used"),
-        ([*MEGATRON, *WITH_INFERENCE], "inference", "the actor recomputes log-probabilities"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
