@@ -273,6 +273,31 @@ def test_inference_ranks_that_share_a_model_compute_what_the_actor_would(run_rec
         assert record["rollout/mismatch_max_probability_difference"] < 1e-4
 
 
+@pytest.mark.parametrize(
+    "size", ["tensor_model_parallel_size", pytest.param("pipeline_model_parallel_size", marks=pytest.mark.slow)]
+)
+def test_inference_ranks_are_spread_as_the_actor_is(run_recipe: Callable[..., Any], size: str) -> None:
+    pytest.importorskip("megatron.core")
+    folder = run_recipe(
+        "runner.max_epochs=2",
+        "runner.val_check_interval=-1",
+        "actor.training_backend=megatron",
+        "~actor.fsdp_config",
+        f"actor.megatron.{size}=2",
+        "+inference={shard_model: true}",
+        "cluster.cpu_slots_per_node=2",
+        "cluster.component_placement={actor: 0-1, rollout: 0, reward: 0, inference: 0-1}",
+    )
+    check_groups(folder, steps=2)
+    records = steps_of(read_metrics(folder))
+    assert [record["step"] for record in records] == [1, 2]
+    for record in records:
+        assert record["rollout/mismatch_max_probability_difference"] < 1e-4
+        assert record["train/grad_norm"] > 1e-3
+    for line in (folder / "metrics.jsonl").read_text().splitlines()[1:]:
+        assert json.loads(line)["time/inference/evaluate"] > 0
+
+
 def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(run_recipe: Callable[..., Any]) -> None:
     pytest.importorskip("peft")
     folder = run_recipe(
