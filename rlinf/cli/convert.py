@@ -23,7 +23,10 @@ _NOT_COPIED = ("*.index.json", "adapter_config.json")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``rlinf convert``."""
     parser.add_argument(
-        "source", type=Path, help="a checkpoint (global_step_N), a Hugging Face folder or a .safetensors or .pt file"
+        "source",
+        type=Path,
+        help="a checkpoint (global_step_N), a Hugging Face folder, a .safetensors or .pt file, or Megatron-LM's "
+        "checkpoint in its format torch_dist, with --like",
     )
     parser.add_argument("output", type=Path, help="folder to write; must not hold anything")
     parser.add_argument(
@@ -57,15 +60,19 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: The run of a checkpoint is needed and not known.
         MissingPackageError: torch is not installed, or what an adapter's layout needs.
     """
+    from rlinf.hybrid_engines.train.torch_dist import find_torch_dist, open_torch_dist
     from rlinf.hybrid_engines.train.weight_files import checkpoint_folder, open_weights, write_weights
     from rlinf.models.files.tensor_writer import write_tensor_files
 
     source, output = args.source, args.output
     if output.exists() and (output.is_file() or any(output.iterdir())):
         raise CheckpointError(f"'{output}' holds something already; name a folder that is empty or not there.")
-    is_checkpoint = checkpoint_folder(source) is not None
+    of_megatron = find_torch_dist(source)
+    if of_megatron is not None and args.like is None:
+        raise CheckpointError(f"'{source}' is a checkpoint of Megatron: name a folder with the model's config, --like.")
+    is_checkpoint = checkpoint_folder(of_megatron or source) is not None
     target = args.to or ("hf" if is_checkpoint or args.merge_adapter else "checkpoint")
-    weights = open_weights(source)
+    weights = open_weights(source) if of_megatron is None else open_torch_dist(of_megatron, args.like)
     if target == "adapter":
         _write_adapter(source, output, weights)
     else:

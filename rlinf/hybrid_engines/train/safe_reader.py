@@ -17,7 +17,14 @@ from torch.distributed.checkpoint import metadata as layout
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, create_default_local_load_plan
 from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
 from torch.distributed.checkpoint.metadata import MetadataIndex
-from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
+from torch.distributed.checkpoint.planner import (
+    LoadPlan,
+    ReadItem,
+    SavePlan,
+    TensorWriteData,
+    WriteItem,
+    WriteItemType,
+)
 from torch.serialization import _get_layout
 
 from rlinf.errors import CheckpointError
@@ -34,6 +41,11 @@ _CLASSES = (
     _StorageInfo,
     OrderedDict,
     _get_layout,
+    # Megatron-LM keeps its plan of writing there.
+    SavePlan,
+    WriteItem,
+    WriteItemType,
+    TensorWriteData,
 )
 _ALLOWED: dict[tuple[str, str], Any] = {
     **{(part.__module__, part.__qualname__): part for part in _CLASSES},
