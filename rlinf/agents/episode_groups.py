@@ -10,7 +10,7 @@ import torch
 
 from rlinf.agents.episode import Episode
 from rlinf.agents.recorder import Trajectory, Turn
-from rlinf.data.messages.responses import Prompt, Response, ResponseBatch, ResponseGroup
+from rlinf.data.messages.responses import Prompt, Response, ResponseBatch, ResponseGroup, lay_routes
 
 
 def make_group(prompt: Prompt, group_id: int, episodes: Sequence[Episode], tokenizer: Any) -> ResponseGroup:
@@ -34,6 +34,10 @@ def make_group(prompt: Prompt, group_id: int, episodes: Sequence[Episode], token
         versions=_lay([each.versions for each in trajectories]),
         loss_mask=_lay([each.loss_mask for each in trajectories]),
         images=(prompt.images,) * len(trajectories) if prompt.images else (),
+        routes=lay_routes(
+            [each.routes for each in trajectories],
+            [len(each.prompt_ids) + len(each.token_ids) for each in trajectories],
+        ),
     )
     return ResponseGroup(
         prompt=prompt,

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from rlinf.data.messages.generation import Completion, FinishReason
+from rlinf.data.messages.generation import Completion, FinishReason, RouteArray
 from rlinf.errors import AgentError
 
 IntArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
@@ -59,6 +59,8 @@ class Trajectory:
         versions: int32 [L]; version of the weights that sampled it, -1 where not sampled here.
         loss_mask: bool [L]; true exactly where sampled here.
         turns: Its turns, in order.
+        routes: [P + L or fewer, layers, chosen]; see ``Completion``. Of each token those of the first of its turns that
+            computed it: of a sampled one, in the pass that the next token was sampled from. None where none are known.
     """
 
     prompt_ids: IntArray
@@ -67,6 +69,7 @@ class Trajectory:
     versions: IntArray
     loss_mask: BoolArray
     turns: tuple[Turn, ...]
+    routes: RouteArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +107,7 @@ class _Node:
         versions: int32 [L].
         finish_reason: Why the completion ended.
         agent: See ``Turn``.
+        routes: See ``Completion``; from the root.
     """
 
     number: int
@@ -115,6 +119,7 @@ class _Node:
     versions: IntArray
     finish_reason: FinishReason
     agent: str
+    routes: RouteArray | None
 
     @property
     def start(self) -> int:
@@ -202,6 +207,7 @@ class TokenTree:
             versions=np.asarray(completion.versions, dtype=np.int32),
             finish_reason=completion.finish_reason,
             agent=call.agent,
+            routes=completion.routes,
         )
         count = len(completion.token_ids)
         if not count == len(node.logprobs) == len(node.versions):
@@ -325,7 +331,18 @@ def _to_trajectory(chain: Sequence[_Node], rewards: Mapping[int, float]) -> Traj
         versions=versions,
         loss_mask=loss_mask,
         turns=tuple(turns),
+        routes=_routes(chain),
     )
+
+
+def _routes(chain: Sequence[_Node]) -> RouteArray | None:
+    """Return those of ``Trajectory``: every turn knows them from the root on, up to the token before its last."""
+    parts: list[RouteArray] = []
+    count = 0
+    for routes in (node.routes for node in chain if node.routes is not None):
+        parts.append(routes[count:])
+        count = max(count, len(routes))
+    return np.concatenate(parts) if parts else None
 
 
 def _tokens(node: _Node | None, count: int) -> IntArray:

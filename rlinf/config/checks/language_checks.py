@@ -122,8 +122,10 @@ def check_old_logprobs(check: Check[RLinfConfig]) -> None:
         ),
         "actor.model.add_value_head=true computes values in the same pass": actor.model.add_value_head,
         "the inference group computes them": cfg.inference is not None,
-        "actor.routing_replay needs the routes of that pass": actor.routing_replay != "none",
-        "actor.moe_aux_loss_coeff needs the routes of that pass": actor.moe_aux_loss_coeff > 0,
+        "actor.routing_replay=recompute needs the routes of that pass": actor.routing_replay == "recompute",
+        "actor.moe_aux_loss_coeff needs the routes of that pass": (
+            actor.moe_aux_loss_coeff > 0 and actor.routing_replay != "rollout"
+        ),
     }
     for reason in (reason for reason, is_there in obstacles.items() if is_there):
         check.problem("algorithm.old_logprobs_in_update", f"received true; {reason}. Remove the key.")
@@ -154,7 +156,7 @@ def check_bucket_device(check: Check[RLinfConfig]) -> None:
 
 
 def check_experts(check: Check[RLinfConfig]) -> None:
-    """Routes are replayed and balanced where a pass before the update records them."""
+    """Routes are replayed and balanced where the engine returns them, or a pass before the update records them."""
     cfg = check.cfg
     if not isinstance(cfg, LanguageConfig):
         return
@@ -165,6 +167,9 @@ def check_experts(check: Check[RLinfConfig]) -> None:
     for key in (f"actor.{name}" for name, is_set in keys.items() if is_set):
         if not isinstance(cfg, ReasoningConfig):
             check.problem(key, f"not possible with runner.task_type={cfg.runner.task_type}: no pass records routes.")
+        elif cfg.actor.routing_replay == "rollout":
+            if key == "actor.routing_replay" and cfg.rollout.routes_obstacle:
+                check.problem(key, f"received rollout; {cfg.rollout.routes_obstacle}, or another value of the key.")
         elif not cfg.algorithm.recompute_logprobs:
             check.problem(key, "needs the pass that records routes. Set algorithm.recompute_logprobs=true.")
         elif cfg.inference is not None:

@@ -63,10 +63,20 @@ class GenerationConfig(ConfigSection):
         """Devices that one engine computes on."""
         return 1
 
+    @property
+    def routes_obstacle(self) -> str:
+        """Why the engine cannot say which experts tokens went to, and what to change; empty if it can."""
+        return f"rollout.rollout_backend={self.rollout_backend} does not say where tokens went. Choose hf or vllm"
+
 
 @dataclass(frozen=True, kw_only=True)
 class HFGenerationConfig(GenerationConfig):
     """``rollout_backend: hf``: transformers with continuous batching; runs everywhere, the reference for the others."""
+
+    @property
+    def routes_obstacle(self) -> str:
+        """See ``GenerationConfig``: none."""
+        return ""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the engine."""
@@ -131,6 +141,17 @@ class VLLMGenerationConfig(ServingConfig):
     def speculates(self) -> bool:
         """Whether tokens are drafted and then verified (speculative decoding)."""
         return bool(self.vllm.speculative_config)
+
+    @property
+    def routes_obstacle(self) -> str:
+        """See ``GenerationConfig``: what vLLM does not combine with ``enable_return_routed_experts``."""
+        if self.pipeline_parallel_size > 1:
+            return "vLLM does not collect the routes of several stages. Set rollout.pipeline_parallel_size=1"
+        if not self.vllm.enable_prefix_caching:
+            return "vLLM keeps routes with cached prompts. Set rollout.vllm.enable_prefix_caching=true"
+        if self.speculates:
+            return "drafted tokens have other routes. Remove rollout.vllm.speculative_config"
+        return ""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the engine."""

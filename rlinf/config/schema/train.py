@@ -126,9 +126,10 @@ class TextActorConfig(ActorConfig):
 
     model: CausalLMConfig
     """The language model."""
-    routing_replay: Literal["none", "recompute"] = "none"
-    """Which experts tokens go to in training passes: those that the router chooses then, or those of the pass that
-    recomputed the old log-probabilities (``recompute``)."""
+    routing_replay: Literal["none", "recompute", "rollout"] = "none"
+    """Which experts tokens go to in training passes: those that the router chooses then, those of the pass that
+    recomputed the old log-probabilities (``recompute``), or those of the engine (``rollout``). The latter also hold in
+    the pass that recomputes log-probabilities."""
     moe_aux_loss_coeff: NonNegativeFloat = 0.0
     """Coefficient of the loss that balances the load of experts; its shares of tokens are those of the whole update
     batch, independent of micro-batches."""

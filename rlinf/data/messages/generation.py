@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
 
 from rlinf.config.schema.generation import SamplingConfig
 from rlinf.data.prompt_images import Images
+
+RouteArray: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+"""uint8 or int32 [tokens, layers, chosen]: which experts tokens went to, numbered from 1; 0 where that is not known."""
 
 FinishReason = Literal["stop", "length", "abort"]
 """``stop``: the model ended its response (an end token or a stop string); ``length``: ``max_new_tokens`` or the
@@ -116,6 +121,9 @@ class Completion:
             reproduce. None where nothing is left out and both are equal.
         versions: [L]; version of the weights that sampled each token.
         finish_reason: Why it ended.
+        routes: [P + L - 1 or fewer, layers, chosen]; which experts the tokens of prompt and response went to when the
+            engine first computed them, from the prompt's first token on. The last sampled token was never computed.
+            None unless the engine was built to return them.
     """
 
     token_ids: tuple[int, ...]
@@ -123,6 +131,7 @@ class Completion:
     full_logprobs: tuple[float, ...] | None = None
     versions: tuple[int, ...]
     finish_reason: FinishReason
+    routes: RouteArray | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from rlinf.data.messages.generation import Completion, FinishReason
+from rlinf.data.messages.generation import Completion, FinishReason, RouteArray
 from rlinf.data.prompt_images import Images
 
 
@@ -208,6 +208,9 @@ class ResponseBatch:
         trainer_logprobs: float32 [T]; log-probability of each token by the trainer's code, under the weights that
             sampled it; None unless an inference group has computed them.
         images: Images of the prompt of each sequence, [M]; empty where no prompt has any.
+        routes: uint8 or int32 [S, layers, chosen]; which experts the tokens of each prompt and response together went
+            to in the engine, end to end: ``S`` is the sum of ``sequence_lengths``. Numbers from 1; 0 where it is not
+            known. None where no engine was asked.
     """
 
     responses: tuple[Response, ...]
@@ -218,6 +221,7 @@ class ResponseBatch:
     loss_mask: torch.Tensor
     trainer_logprobs: torch.Tensor | None = None
     images: tuple[Images, ...] = ()
+    routes: torch.Tensor | None = None
 
     @classmethod
     def of(cls, prompt: Prompt, group_id: int, completions: Sequence[Completion]) -> ResponseBatch:
@@ -251,12 +255,21 @@ class ResponseBatch:
             versions=_lay([found.versions for found in completions], np.int32),
             loss_mask=torch.ones(len(token_ids), dtype=torch.bool),
             images=(prompt.images,) * len(completions) if prompt.images else (),
+            routes=lay_routes(
+                [found.routes for found in completions],
+                [len(prompt.token_ids) + len(found.token_ids) for found in completions],
+            ),
         )
 
     @property
     def lengths(self) -> list[int]:
         """Tokens of each sequence, [M]."""
         return [count for each in self.responses for count in each.branch_lengths or (each.num_tokens,)]
+
+    @property
+    def sequence_lengths(self) -> list[int]:
+        """Tokens of each prompt and response together, [M]."""
+        return [len(prompt) + length for prompt, length in zip(self.prompt_ids, self.lengths, strict=True)]
 
     @property
     def episode_ids(self) -> tuple[int, ...]:
@@ -282,6 +295,7 @@ class ResponseBatch:
             images=tuple(own for part in parts for own in part.images or ((),) * len(part.prompt_ids))
             if any(part.images for part in parts)
             else (),
+            routes=_join_routes(parts),
         )
 
 
@@ -327,6 +341,38 @@ class ResponseGroup:
                 self.texts, self.batch.responses, outcomes, transcripts, strict=True
             )
         ]
+
+
+def lay_routes(columns: Sequence[RouteArray | None], lengths: Sequence[int]) -> torch.Tensor | None:
+    """Lay routes of sequences end to end: ``ResponseBatch.routes``.
+
+    Args:
+        columns: Those of the first tokens of each; None where none is known.
+        lengths: Tokens of each.
+
+    Returns:
+        [S, layers, chosen], 0 where nothing is known; None if that is everywhere.
+    """
+    known = next((column for column in columns if column is not None), None)
+    if known is None:
+        return None
+    laid = np.zeros((sum(lengths), *known.shape[1:]), dtype=known.dtype)
+    begin = 0
+    for column, length in zip(columns, lengths, strict=True):
+        if column is not None:
+            laid[begin : begin + len(column)] = column
+        begin += length
+    return torch.from_numpy(laid)
+
+
+def _join_routes(parts: Sequence[ResponseBatch]) -> torch.Tensor | None:
+    """Join the routes of batches; of one whose responses were all aborted before their first token none is known."""
+    known = next((part.routes for part in parts if part.routes is not None), None)
+    if known is None:
+        return None
+    return torch.cat(
+        [known.new_zeros(sum(p.sequence_lengths), *known.shape[1:]) if p.routes is None else p.routes for p in parts]
+    )
 
 
 def _sums(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:

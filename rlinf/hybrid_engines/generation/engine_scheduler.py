@@ -146,11 +146,13 @@ class EngineScheduler:
         if not self._running:
             return False
         finished: list[TokenSequence] = []
-        for key, token_id, logprob, full_logprob in self.model_runner.step():
+        for key, token_id, logprob, full_logprob, routes in self.model_runner.step():
             sequence = self._running[key]
             # A model runner that runs ahead may return tokens after the end of a sequence.
             if sequence.finish_reason is not None:
                 continue
+            if routes is not None:
+                sequence.add_routes(routes)
             sequence.append(token_id, logprob, full_logprob, self.version)
             self._num_generated_tokens += 1
             if sequence.finish_reason is not None:

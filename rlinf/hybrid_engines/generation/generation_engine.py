@@ -26,7 +26,8 @@ class GenerationEngine(abc.ABC):
     An engine is built as ``generation_engines.get(name)(cfg, model_path=..., device=..., precision=..., seed=...,
     max_context_tokens=...)``: the ``rollout`` section, a folder with a model and its tokenizer in Hugging Face's
     layout, where and in which precision to compute, the seed of requests that have none of their own, and the most
-    tokens of a prompt and its response together.
+    tokens of a prompt and its response together. Where the section has no ``routes_obstacle``, also with
+    ``returns_routes=True``: completions then have ``routes``.
     """
 
     @property

@@ -11,18 +11,20 @@ import torch
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.generation import HFGenerationConfig
-from rlinf.data.messages.generation import GenerationRequest
+from rlinf.data.messages.generation import GenerationRequest, RouteArray
 from rlinf.data.prompt_images import Images
 from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_folder import read_model_config
 from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
+from rlinf.hybrid_engines.generation.recorded_pass import RecordedPass
 from rlinf.hybrid_engines.generation.sampler import Sampler
 from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.generation.vision_model import VisionModel
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest, check_manifest, take_over
+from rlinf.models.language.expert_routing import ExpertSizes, steer_routers
 from rlinf.utils.optional import require
 
 _PREFILL_TOKENS = 8192
@@ -46,6 +48,7 @@ class HFModelRunner(ModelRunner):
         device: Where to compute.
         precision: Of weights and cache; logits are float32.
         max_context_tokens: Most tokens of a prompt and its response together.
+        returns_routes: Whether to record which experts tokens go to.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class HFModelRunner(ModelRunner):
         device: torch.device,
         precision: Precision,
         max_context_tokens: int,
+        returns_routes: bool = False,
     ) -> None:
         self._model_path = model_path
         self._device = device
@@ -65,6 +69,8 @@ class HFModelRunner(ModelRunner):
         self._sampler = Sampler()
         self._model: Any = None
         self._vision: VisionModel | None = None
+        self._returns_routes = returns_routes
+        self._experts: ExpertSizes | None = None
         self._incoming: list[TokenSequence] = []
         self._rows: list[TokenSequence] = []
         self._targets: dict[str, torch.Tensor] = {}
@@ -74,7 +80,8 @@ class HFModelRunner(ModelRunner):
         """Load the model; see ``ModelRunner``.
 
         Raises:
-            EngineError: The model has layers that the cache is not made for.
+            EngineError: The model has layers that the cache is not made for, or no experts whose routes it could
+                record.
         """
         transformers = require("transformers", needed_by="rollout_backend=hf")
         config = read_model_config(self._model_path)
@@ -92,11 +99,23 @@ class HFModelRunner(ModelRunner):
         model = loader.from_pretrained(self._model_path, dtype=self._dtype, attn_implementation=attention)
         self._model = model.to(self._device).eval().requires_grad_(False)
         self._vision = VisionModel(self._model, self._model_path) if has_vision else None
+        if self._returns_routes:
+            self._experts = self._record_experts()
         return RunnerLimits(
             vocab_size=int(model.get_input_embeddings().num_embeddings),
             max_running=self._max_running,
             admission_size=max(1, self._max_running // _ADMISSIONS),
         )
+
+    def _record_experts(self) -> ExpertSizes:
+        sizes = ExpertSizes.of(self._model.config)
+        if sizes is None:
+            raise EngineError(
+                f"actor.routing_replay=rollout: '{self._model_path}' is a {self._model.config.model_type}; the routes "
+                "that are recorded are those of qwen3_moe. Remove the key."
+            )
+        steer_routers(self._model.model.layers)
+        return sizes
 
     def check(self, request: GenerationRequest) -> None:
         """Refuse images that the model cannot see; see ``ModelRunner``.
@@ -160,15 +179,20 @@ class HFModelRunner(ModelRunner):
             return True
 
         sequences = list(takewhile(fits, self._incoming))
-        logits, layers = self._compute_prompts(list(prompts), width)
+        recorded = self._recorded_pass([len(token_ids) for token_ids, _ in prompts])
+        logits, layers = self._compute_prompts(list(prompts), width, recorded)
         places = torch.tensor(sources, device=self._device)
         self._cache.fill(len(self._rows), layers, places)
         self._incoming = self._incoming[len(sequences) :]
         self._rows.extend(sequences)
-        return self._sample(logits[places], sequences)
+        routes = None if recorded is None else recorded.routes()
+        return self._sample(logits[places], sequences, None if routes is None else [routes[n] for n in sources])
+
+    def _recorded_pass(self, lengths: Sequence[int]) -> RecordedPass | None:
+        return None if self._experts is None else RecordedPass.of(self._experts, lengths, device=self._device)
 
     def _compute_prompts(
-        self, prompts: list[Context], width: int
+        self, prompts: list[Context], width: int, recorded: RecordedPass | None
     ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
         """Return the logits after each prompt, [prompts, V], and the keys and values of each layer.
 
@@ -187,6 +211,7 @@ class HFModelRunner(ModelRunner):
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=torch.tensor(kept, device=self._device),
+            **_planned(recorded),
         )
         columns = torch.tensor([kept.index(end) for end in ends], device=self._device)
         logits = output.logits[torch.arange(len(prompts), device=self._device), columns]
@@ -204,18 +229,23 @@ class HFModelRunner(ModelRunner):
         if self._vision is not None:
             logits = self._vision.next_logits(self._rows, positions, bias[:, None, None], self._cache)
             return self._sample(logits, self._rows)
+        recorded = self._recorded_pass([1] * len(self._rows))
         output = self._model(
             input_ids=last_tokens[:, None],
             attention_mask=bias[:, None, None],
             position_ids=positions[:, None],
             past_key_values=self._cache,
             use_cache=True,
+            **_planned(recorded),
         )
-        return self._sample(output.logits[:, -1], self._rows)
+        return self._sample(output.logits[:, -1], self._rows, None if recorded is None else recorded.routes())
 
-    def _sample(self, logits: torch.Tensor, sequences: Sequence[TokenSequence]) -> list[SampledToken]:
+    def _sample(
+        self, logits: torch.Tensor, sequences: Sequence[TokenSequence], routes: Sequence[RouteArray] | None = None
+    ) -> list[SampledToken]:
         sampled = self._sampler.sample(logits.float(), sequences)
-        return list(map(SampledToken, [sequence.key for sequence in sequences], *sampled))
+        columns = sampled if routes is None else (*sampled, routes)
+        return list(map(SampledToken, [sequence.key for sequence in sequences], *columns))
 
     def begin_update(self, manifest: Manifest) -> None:
         """Compare the manifest with the model; see ``ModelRunner``.
@@ -272,6 +302,7 @@ class HFEngine(InProcessEngine):
         precision: Of weights and cache.
         seed: Of requests that have none of their own.
         max_context_tokens: Most tokens of a prompt and its response together.
+        returns_routes: Whether completions have ``routes``.
     """
 
     def __init__(
@@ -283,6 +314,7 @@ class HFEngine(InProcessEngine):
         precision: Precision,
         seed: int,
         max_context_tokens: int,
+        returns_routes: bool = False,
     ) -> None:
         model_runner = HFModelRunner(
             cfg,
@@ -290,10 +322,16 @@ class HFEngine(InProcessEngine):
             device=device,
             precision=precision,
             max_context_tokens=max_context_tokens,
+            returns_routes=returns_routes,
         )
         super().__init__(
             model_runner, name="hf", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens
         )
+
+
+def _planned(recorded: RecordedPass | None) -> dict[str, RecordedPass]:
+    """Return the arguments of a pass whose routers are recorded; none for any other."""
+    return {} if recorded is None else {"plan": recorded}
 
 
 def _context_of(sequence: TokenSequence) -> Context:

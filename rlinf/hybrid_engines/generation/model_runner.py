@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from rlinf.data.messages.generation import GenerationRequest
+from rlinf.data.messages.generation import GenerationRequest, RouteArray
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.weights.bucket import Manifest
 
@@ -22,12 +22,15 @@ class SampledToken(NamedTuple):
         token_id: The token.
         logprob: See ``Completion``.
         full_logprob: See ``Completion``; only read where the sequence's parameters leave tokens out.
+        routes: See ``RouteArray``; of the last tokens of the context that it follows, those at least of which none were
+            returned before. None unless they are recorded.
     """
 
     key: int
     token_id: int
     logprob: float
     full_logprob: float
+    routes: RouteArray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

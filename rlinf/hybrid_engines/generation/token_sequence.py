@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rlinf.data.messages.generation import Completion, FinishReason, SamplingParams
+import numpy as np
+
+from rlinf.data.messages.generation import Completion, FinishReason, RouteArray, SamplingParams
 from rlinf.data.prompt_images import Images
 
 Decode = Callable[[list[int]], str]
@@ -38,6 +40,8 @@ class TokenSequence:
         full_logprobs: See ``Completion``; empty where they are not kept.
         versions: See ``Completion``.
         finish_reason: None while it is running.
+        routes: Parts of those of ``Completion``, end to end; empty where they are not recorded.
+        num_routes: Tokens of them.
     """
 
     key: int
@@ -54,6 +58,8 @@ class TokenSequence:
     full_logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    routes: list[RouteArray] = field(default_factory=list)
+    num_routes: int = 0
 
     @property
     def context(self) -> list[int]:
@@ -64,6 +70,22 @@ class TokenSequence:
     def may_end(self) -> bool:
         """Whether the next token may end the sequence."""
         return len(self.token_ids) >= self.params.min_new_tokens
+
+    def add_routes(self, routes: RouteArray) -> None:
+        """Note where the last tokens of ``context`` went; called before the token that follows them is appended.
+
+        A token keeps what is known of it: once weights have changed, the sequence so far is computed anew, and its
+        tokens may go elsewhere; what was sampled behind them is of the first pass.
+
+        Args:
+            routes: [n, layers, chosen]; of the last n tokens.
+        """
+        length = len(self.prompt_ids) + len(self.token_ids)
+        begin = length - len(routes)
+        if begin > self.num_routes:
+            self.routes.append(np.zeros((begin - self.num_routes, *routes.shape[1:]), dtype=routes.dtype))
+        self.routes.append(routes[max(self.num_routes - begin, 0) :])
+        self.num_routes = length
 
     def append(self, token_id: int, logprob: float, full_logprob: float, version: int) -> None:
         """Add a token, and note the finish reason if it was the last one.
@@ -94,6 +116,7 @@ class TokenSequence:
             full_logprobs=tuple(self.full_logprobs) if self.params.truncates else None,
             versions=tuple(self.versions),
             finish_reason=self.finish_reason,
+            routes=np.concatenate(self.routes) if self.routes else None,
         )
 
     def _ends_with_stop_string(self) -> bool:

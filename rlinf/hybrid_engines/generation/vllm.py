@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.generation import VLLMGenerationConfig
-from rlinf.data.messages.generation import GenerationRequest
+from rlinf.data.messages.generation import GenerationRequest, RouteArray
 from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
@@ -21,6 +23,7 @@ from rlinf.hybrid_engines.generation.token_sequence import TokenSequence, sampli
 from rlinf.hybrid_engines.generation.weight_shards import join_shards
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
+from rlinf.models.language.expert_routing import ExpertSizes
 from rlinf.utils.optional import require
 
 _WORKER_MODULE = "rlinf.hybrid_engines.generation.vllm_worker"
@@ -33,6 +36,11 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+_ROUTES_ENVIRONMENT = {
+    # The older runner returns no routes.
+    "VLLM_USE_V2_MODEL_RUNNER": "1",
+}
+_ROUTES_KEY = "enable_return_routed_experts"
 _CPU_ENVIRONMENT = {
     # Threads are bound and counted by the parent process; vLLM would claim all cores.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -58,6 +66,7 @@ class VLLMModelRunner(ModelRunner):
         precision: Of weights and cache.
         seed: Of requests that have none of their own.
         max_context_tokens: Most tokens of a prompt and its response together.
+        returns_routes: Whether to ask for the experts that tokens go to.
     """
 
     def __init__(
@@ -69,8 +78,10 @@ class VLLMModelRunner(ModelRunner):
         precision: Precision,
         seed: int,
         max_context_tokens: int,
+        returns_routes: bool = False,
     ) -> None:
-        self._cfg = cfg
+        self._cfg, self._returns_routes = cfg, returns_routes
+        self._experts: ExpertSizes | None = None
         self.takes_partial_updates = cfg.quantization is None
         self._device = device
         self._dtype = DTYPES[precision]
@@ -81,6 +92,7 @@ class VLLMModelRunner(ModelRunner):
             precision=precision,
             seed=seed,
             max_context_tokens=max_context_tokens,
+            returns_routes=returns_routes,
         )
         self._vllm: Any = None
         self._engine: Any = None
@@ -94,9 +106,9 @@ class VLLMModelRunner(ModelRunner):
         """Load the model; see ``ModelRunner``.
 
         Raises:
-            EngineError: vLLM would keep weights where updates do not reach them.
+            EngineError: vLLM would keep weights where updates do not reach them, or returns no routes.
         """
-        prepare_environment(self._device)
+        prepare_environment(self._device, returns_routes=self._returns_routes)
         if self._device.type == "cpu" and self._dtype != torch.float32 and torch.cpu._is_amx_tile_supported():
             raise EngineError(
                 "rollout_backend=vllm on a CPU with AMX packs weights of 16 bits into copies that no update reaches; "
@@ -104,13 +116,42 @@ class VLLMModelRunner(ModelRunner):
             )
         self._vllm = require("vllm", needed_by="rollout_backend=vllm")
         self._check_quantization()
+        if self._returns_routes:
+            self._check_routes()
         self._engine = self._vllm.LLMEngine.from_engine_args(self._vllm.EngineArgs(**self._arguments))
+        if self._returns_routes:
+            self._experts = self._expert_sizes()
         if self._cfg.pipeline_parallel_size > 1:
             self._call("rlinf_make_buffers")
         return RunnerLimits(
             vocab_size=int(self._engine.model_config.get_vocab_size()),
             max_running=self._cfg.max_running_requests,
         )
+
+    def _check_routes(self) -> None:
+        """Refuse versions of vLLM, and runners, that return no routes.
+
+        Raises:
+            EngineError: This is one of them.
+        """
+        known = {field.name for field in dataclasses.fields(self._vllm.EngineArgs)}
+        runner = os.environ["VLLM_USE_V2_MODEL_RUNNER"]
+        if _ROUTES_KEY not in known or runner != "1":
+            raise EngineError(
+                f"actor.routing_replay=rollout needs {_ROUTES_KEY}, which vLLM has from 0.32 on and in its second "
+                f"runner: received {self._vllm.__version__} and VLLM_USE_V2_MODEL_RUNNER={runner}. Update vLLM, unset "
+                "the variable, or choose rollout_backend: hf."
+            )
+
+    def _expert_sizes(self) -> ExpertSizes:
+        config = self._engine.model_config.hf_config
+        sizes = ExpertSizes.of(config)
+        if sizes is None:
+            raise EngineError(
+                f"actor.routing_replay=rollout: '{self._arguments['model']}' is a {config.model_type}; the routes that "
+                "are replayed are those of qwen3_moe. Remove the key."
+            )
+        return sizes
 
     def _check_quantization(self) -> None:
         """Refuse methods that vLLM does not apply to weights of full precision.
@@ -140,6 +181,12 @@ class VLLMModelRunner(ModelRunner):
             )
         if self._cfg.speculates:
             check_speculation(request, backend="vllm")
+        if self._returns_routes and request.params.truncates:
+            raise EngineError(
+                f"Request '{request.request_id}': top_k, top_p, min_p and min_new_tokens cannot be combined with "
+                "actor.routing_replay=rollout on rollout_backend=vllm, whose second runner would report other "
+                "log-probabilities. Leave them at their defaults, or choose rollout_backend: hf."
+            )
         try:
             self._vllm.SamplingParams(
                 temperature=temperature, repetition_penalty=request.params.repetition_penalty
@@ -210,9 +257,11 @@ class VLLMModelRunner(ModelRunner):
                 continue
             # One column, the sampled token's, as no other was requested.
             logprobs = output.new_logprobs.logprobs[:, 0].tolist()
+            routes = None if self._experts is None else _numbered(output.routed_experts, self._experts)
             for offset, (token_id, logprob) in enumerate(zip(output.new_token_ids, logprobs, strict=True)):
                 own, full = self._offsets.pop((key, index + offset), (0.0, 0.0)) if self._offsets else (0.0, 0.0)
-                sampled.append(SampledToken(key, token_id, logprob + own, logprob + full))
+                # With routes there is one token at a time: they are those of all before it.
+                sampled.append(SampledToken(key, token_id, logprob + own, logprob + full, routes))
         return sampled
 
     def remove(self, keys: Sequence[int]) -> None:
@@ -289,9 +338,21 @@ class VLLMModelRunner(ModelRunner):
         return self._engine.collective_rpc(method, args=args)
 
 
-def prepare_environment(device: torch.device) -> None:
-    """Set what vLLM reads from the environment, before it is imported."""
-    settings = {**_ENVIRONMENT, **(_CPU_ENVIRONMENT if device.type == "cpu" else {})}
+def _numbered(experts: np.ndarray[Any, Any] | None, sizes: ExpertSizes) -> RouteArray | None:
+    """Return vLLM's numbers of experts, [n, layers, chosen] from 0, as routes."""
+    dtype = sizes.no_routes(0).numpy().dtype
+    return None if experts is None else experts.astype(dtype) + dtype.type(1)
+
+
+def prepare_environment(device: torch.device, *, returns_routes: bool = False) -> None:
+    """Set what vLLM reads from the environment, before it is imported.
+
+    Args:
+        device: Where to compute.
+        returns_routes: Whether to ask for the experts that tokens go to.
+    """
+    settings = _ENVIRONMENT | (_CPU_ENVIRONMENT if device.type == "cpu" else {})
+    settings |= _ROUTES_ENVIRONMENT if returns_routes else {}
     for name, value in settings.items():
         os.environ.setdefault(name, value)
 
@@ -304,6 +365,7 @@ def engine_arguments(
     precision: Precision,
     seed: int,
     max_context_tokens: int,
+    returns_routes: bool = False,
 ) -> dict[str, Any]:
     """Return the arguments of vLLM's engine.
 
@@ -314,6 +376,7 @@ def engine_arguments(
         precision: Of weights and cache.
         seed: Of requests that have none of their own.
         max_context_tokens: Most tokens of a prompt and its response together.
+        returns_routes: Whether to ask for the experts that tokens go to.
 
     Raises:
         EngineError: Prompts are to be cut on a CPU.
@@ -341,11 +404,13 @@ def engine_arguments(
         "attention_backend": cfg.vllm.attention_backend,
         "logprobs_mode": "processed_logprobs",
         "worker_extension_cls": f"{_WORKER_MODULE}.WeightExtension",
-        # vLLM refuses them next to speculation; see ``check``.
-        "logits_processors": [] if cfg.speculates else [f"{_WORKER_MODULE}:TokenFilterProcessor"],
+        # vLLM refuses them next to speculation, and its second runner does not call them; see ``check``.
+        "logits_processors": [] if cfg.speculates or returns_routes else [f"{_WORKER_MODULE}:TokenFilterProcessor"],
         "enable_sleep_mode": cfg.enable_offload and not on_cpu,
         "disable_log_stats": True,
     }
+    if returns_routes:
+        arguments[_ROUTES_KEY] = True
     if cfg.quantization is not None:
         arguments["quantization"] = cfg.quantization
     if cfg.speculates:
@@ -370,6 +435,7 @@ class VLLMEngine(InProcessEngine):
         precision: Of weights and cache.
         seed: Of requests that have none of their own.
         max_context_tokens: Most tokens of a prompt and its response together.
+        returns_routes: Whether completions have ``routes``.
     """
 
     def __init__(
@@ -381,6 +447,7 @@ class VLLMEngine(InProcessEngine):
         precision: Precision,
         seed: int,
         max_context_tokens: int,
+        returns_routes: bool = False,
     ) -> None:
         model_runner = VLLMModelRunner(
             cfg,
@@ -389,6 +456,7 @@ class VLLMEngine(InProcessEngine):
             precision=precision,
             seed=seed,
             max_context_tokens=max_context_tokens,
+            returns_routes=returns_routes,
         )
         super().__init__(
             model_runner, name="vllm", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,7 +14,7 @@ from rlinf.config.schema.model import CausalLMConfig
 from rlinf.data.packing import PackedSequences
 from rlinf.errors import ConfigError
 from rlinf.models.files.peft_folder import open_adapter
-from rlinf.models.language.expert_routing import ExpertRouting, ExpertSizes, RankRouting
+from rlinf.models.language.expert_routing import ExpertRouting, ExpertSizes, RankRouting, steer_routers
 from rlinf.models.language.language_model import LanguageModel, TokenEvaluation
 from rlinf.models.language.model_path import require_model_path
 from rlinf.models.language.packed_attention import NAME, flash_arguments, packed_attention
@@ -76,7 +76,7 @@ class CausalLM(LanguageModel):
                 self.head_name = name
             self.add_module(name, LogprobHead(child.weight, child.bias) if child is head else child)
         if ExpertSizes.of(pretrained.config) is not None:
-            _steer_routers(self._decoder.layers)
+            steer_routers(self._decoder.layers)
         self.value_head: nn.Linear | None = None
         if cfg.add_value_head:
             self.value_head = nn.Linear(head.in_features, 1)
@@ -281,25 +281,3 @@ class InitialWeights:
         if is_adapter(name):
             return initial_adapter(name, self._shapes[name], self._seed)[begin:end]
         return self._pretrained.rows(unadapted_name(name), begin, end)
-
-
-def _steer_routers(layers: Iterable[Any]) -> None:
-    """Let the plan of a pass say where routers send tokens.
-
-    Hooks of submodules run again where a layer is recomputed, and then with the plan of the same pass.
-    """
-    for number, layer in enumerate(layers):
-        router: Any = layer.mlp.gate
-        router.steered = None
-
-        def steer(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], router: Any = router) -> None:
-            plan = keywords.get("plan")
-            router.steered = None if plan is None else plan.routing
-
-        def route(router: Any, _: object, output: Any, number: int = number) -> Any:
-            if router.steered is None:
-                return output
-            return (output[0], *router.steered.route(number, output[0]))
-
-        layer.self_attn.register_forward_pre_hook(steer, with_kwargs=True)
-        router.register_forward_hook(route)

@@ -2,15 +2,19 @@
 
 Two passes over the same tokens may route them differently where two experts are almost equally likely: other kernels,
 other micro-batches or another precision decide. Replaying the routes of the pass that computed the old
-log-probabilities makes the ratio of the first update 1 (routing replay).
+log-probabilities makes the ratio of the first update 1 (routing replay, R2). Replaying those of the engine that sampled
+the tokens (rollout routing replay, R3: Ma et al. 2025, arXiv 2510.11370) also takes routing out of the difference
+between engine and trainer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from rlinf.data.packing import PackedSequences
 
@@ -132,6 +136,33 @@ class _WithLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         del ctx
         return grad, torch.ones((), dtype=torch.float32, device=grad.device)
+
+
+def steer_routers(layers: Iterable[Any]) -> None:
+    """Let the plan of a pass say where the routers of a transformers model send tokens.
+
+    A model that is called with ``plan=...`` takes what ``plan.routing`` says, a ``RankRouting`` or None; without a plan
+    its routers do as ever. Hooks of submodules run again where a layer is recomputed, and then with the plan of the
+    same pass.
+
+    Args:
+        layers: Decoder layers, all of which have experts.
+    """
+    for number, layer in enumerate(layers):
+        router: Any = layer.mlp.gate
+        router.steered = None
+
+        def steer(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], router: Any = router) -> None:
+            plan = keywords.get("plan")
+            router.steered = None if plan is None else plan.routing
+
+        def route(router: Any, _: object, output: Any, number: int = number) -> Any:
+            if router.steered is None:
+                return output
+            return (output[0], *router.steered.route(number, output[0]))
+
+        layer.self_attn.register_forward_pre_hook(steer, with_kwargs=True)
+        router.register_forward_hook(route)
 
 
 def expert_loads(routes: torch.Tensor, sizes: ExpertSizes) -> torch.Tensor:

@@ -36,7 +36,7 @@ class Evaluated(NamedTuple):
     Attributes:
         logprobs: float32 [L] for each response.
         values: The same; None without a value head.
-        routes: See ``TextSamples``; None unless recorded.
+        routes: See ``TextSamples``; None unless recorded, or the engine's.
     """
 
     logprobs: Ragged
@@ -136,7 +136,7 @@ def compute_logprobs(
         batch: The responses; every rank is given all of them.
         planner: Distributes the responses over the ranks of its engine, which runs the model.
         algorithm: The ``algorithm`` section.
-        experts: Records where tokens go; None records nothing.
+        experts: Records where tokens go, or has them go where the engine sent them; None does neither.
     """
     num_tokens = len(batch.token_ids)
     samples = TextSamples(
@@ -146,6 +146,7 @@ def compute_logprobs(
             "loss_mask": batch.split(torch.ones(num_tokens, dtype=torch.bool)),
             "places": batch.split(torch.arange(num_tokens)),
         },
+        routes=None if experts is None else experts.known(batch),
         images=batch.images,
     )
     engine = planner.engine
@@ -153,7 +154,7 @@ def compute_logprobs(
     plan = planner.plan(samples)
     batches = planner.pack(samples, plan)
     if experts is not None:
-        batches = experts.recording(batches)
+        batches = experts.evaluating(batches)
 
     def call(model: nn.Module, packed: TextBatch) -> TokenEvaluation:
         return evaluate_tokens(model, packed, algorithm=algorithm, whole_responses=True)
@@ -171,7 +172,7 @@ def compute_logprobs(
     return Evaluated(
         batch.split(flat[0]),
         batch.split(flat[1]) if engine.model.has_value_head else None,
-        None if experts is None else _routes(experts, samples, engine, plan, batches),
+        samples.routes if experts is None or experts.from_engine else _routes(experts, samples, engine, plan, batches),
     )
 
 

@@ -69,6 +69,8 @@ class TextLearner(TokenLearner[ResponseBatch]):
             ref_logprobs=self._reference_logprobs(batch),
             values=values,
         )
+        if routes is None and self.experts is not None:
+            routes = self.experts.known(batch)
         self.samples = replace(self.samples, routes=None if routes is None else tuple(routes))
         if not torch.isfinite(torch.cat(self.samples.tokens["advantages"])).all():
             raise NumericalError("Advantages are not finite: a reward or a value is NaN or infinite. Look at rollout/.")

@@ -365,10 +365,14 @@ def evaluate_tokens(
 
 
 def _placed_routes(routes: Sequence[torch.Tensor], packed: PackedSequences) -> torch.Tensor:
-    """Lay the routes of each sequence's tokens next to the packed tokens."""
+    """Lay the routes of each sequence's tokens next to the packed tokens; of those that share one, the first known."""
     joined = torch.cat(list(routes))
+    known = joined.flatten(1).any(1).nonzero().squeeze(1)
+    first = torch.full((packed.num_tokens,), len(joined))
+    first.scatter_reduce_(0, packed.places[known], known, "amin")
     placed = joined.new_zeros(packed.num_tokens, *joined.shape[1:])
-    placed[packed.places] = joined
+    has_any = first < len(joined)
+    placed[has_any] = joined[first[has_any]]
     return placed
 
 

@@ -14,6 +14,7 @@ from rlinf.hybrid_engines.weights.bucket import Manifest, WeightUpdate, check_ma
 from rlinf.models import get_model
 from rlinf.models.language.language_model import LanguageModel
 from rlinf.scheduler import Worker
+from rlinf.workers.actor.expert_use import ExpertUse
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, compute_logprobs
 from rlinf.workers.reward.response_client import ResponseClient
 from rlinf.workers.weight_inbox import WeightInbox
@@ -124,7 +125,8 @@ class LogprobWorker(Worker):
                 f"Responses were sampled with weights of version {', '.join(map(str, sorted(versions)))}; the "
                 f"inference group has version {self.version}. Synchronise the weights of both groups together."
             )
-        logprobs = compute_logprobs(batch, planner=self.planner, algorithm=self.cfg.algorithm).logprobs
+        experts = ExpertUse.of(self.engine, self.cfg.actor)
+        logprobs = compute_logprobs(batch, planner=self.planner, algorithm=self.cfg.algorithm, experts=experts).logprobs
         if self.engine.is_main:
             self.responses.put_trainer_logprobs(group_id, torch.cat(list(logprobs)))
 

@@ -57,7 +57,13 @@ class GenerationWorker(Worker):
     async def init_worker(self) -> None:
         """Start the engine; its weights come from the actor."""
         self.tokenizer = load_tokenizer(self.cfg.actor.model.model_path)
-        self.engine = await asyncio.to_thread(build_engine, self.cfg, device=torch.device(self.device), rank=self._rank)
+        self.engine = await asyncio.to_thread(
+            build_engine,
+            self.cfg,
+            device=torch.device(self.device),
+            rank=self._rank,
+            returns_routes=self.cfg.actor.routing_replay == "rollout",
+        )
         self.at_shutdown(lambda: asyncio.run(self.engine.close()))
         await self.engine.start()
 
