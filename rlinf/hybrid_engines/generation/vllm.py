@@ -134,6 +134,11 @@ class VLLMModelRunner(ModelRunner):
         Raises:
             EngineError: This is one of them.
         """
+        if self._device.type == "cpu":
+            raise EngineError(
+                "actor.routing_replay=rollout: vLLM returns routes from GPUs alone, as its second runner needs Triton. "
+                "Choose rollout_backend: hf."
+            )
         known = {field.name for field in dataclasses.fields(self._vllm.EngineArgs)}
         runner = os.environ["VLLM_USE_V2_MODEL_RUNNER"]
         if _ROUTES_KEY not in known or runner != "1":

@@ -145,7 +145,9 @@ def truncated(logprobs: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     return result
 
 
-def make_engine(name: str, folder: Path, *, device: str = "cpu", **options: Any) -> GenerationEngine:
+def make_engine(
+    name: str, folder: Path, *, device: str = "cpu", returns_routes: bool = False, **options: Any
+) -> GenerationEngine:
     """Build an engine in float32."""
     cfg = generation_engines.configs.get(name)(rollout_backend=name, **options)
     return generation_engines.get(name)(
@@ -155,4 +157,5 @@ def make_engine(name: str, folder: Path, *, device: str = "cpu", **options: Any)
         precision="fp32",
         seed=11,
         max_context_tokens=MAX_CONTEXT_TOKENS,
+        **({"returns_routes": True} if returns_routes else {}),
     )
