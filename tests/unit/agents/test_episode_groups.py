@@ -148,3 +148,13 @@ def test_branches_are_sequences_of_one_response() -> None:
     # The turn that was submitted last.
     assert group.texts == ("c", "c")
     assert len(group.queries()) == 2
+
+
+def test_routes_follow_the_tokens_of_every_branch() -> None:
+    columns = [np.arange(begin, begin + 4, dtype=np.uint8).reshape(4, 1, 1) for begin in (1, 21)]
+    first, second = (replace(trajectory(), routes=column) for column in columns)
+    batch = make_group(PROMPT, 9, [episode(first), episode(trajectory("tools Q"), second)], TOKENIZER).batch
+    assert batch.routes is not None
+    found = [part.flatten().tolist() for part in batch.routes.split(batch.sequence_lengths)]
+    assert found == [[1, 2, 3, 4, 0], [0] * (len(ids("tools Q")) + 4), [21, 22, 23, 24, 0]]
+    assert make_group(PROMPT, 9, [episode(trajectory())], TOKENIZER).batch.routes is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -244,3 +244,45 @@ def test_a_turn_that_no_client_has_read_is_no_sample() -> None:
     tree.discard(1)
     (trajectory,) = tree.trajectories()
     assert [turn.number for turn in trajectory.turns] == [1, 2], "a turn that is continued has been read"
+
+
+def routed(tokens: Sequence[int], routes: Sequence[int]) -> Completion:
+    """Return a completion whose engine has one layer and sends a token to one expert."""
+    return replace(completion(tokens), routes=np.array(routes, dtype=np.uint8).reshape(-1, 1, 1))
+
+
+def routes_of(trajectory: Trajectory) -> list[int]:
+    assert trajectory.routes is not None
+    assert trajectory.routes.shape[1:] == (1, 1)
+    return trajectory.routes.flatten().tolist()
+
+
+def test_a_token_keeps_the_route_of_the_first_turn_that_computed_it() -> None:
+    tree = TokenTree()
+    tree.commit(tree.begin([1, 2]), routed([3, 4], [11, 12, 13]))
+    # The second turn computes all tokens anew, with other weights; the last of the first turn for the first time.
+    tree.commit(tree.begin([1, 2, 3, 4, 9]), routed([7, 8], [21, 22, 23, 24, 25, 26]))
+    tree.commit(tree.begin([1, 2, 3, 4, 9, 7, 8]), routed([5], [31, 32, 33, 34, 35, 36, 37]))
+    (trajectory,) = tree.trajectories()
+    assert routes_of(trajectory) == [11, 12, 13, 24, 25, 26, 37]
+
+
+def test_a_branch_takes_its_own_routes_for_its_prompt() -> None:
+    tree = TokenTree()
+    tree.commit(tree.begin([1, 2]), routed([3, 4], [11, 12, 13]))
+    tree.commit(tree.begin([1, 2, 3, 5]), routed([6, 7], [21, 22, 23, 24, 25]))
+    first, second = tree.trajectories()
+    assert routes_of(first) == [11, 12, 13]
+    assert routes_of(second) == [21, 22, 23, 24, 25]
+
+
+def test_turns_without_routes_leave_them_to_the_next() -> None:
+    tree = TokenTree()
+    record(tree, [1, 2], [3])
+    (trajectory,) = tree.trajectories()
+    assert trajectory.routes is None
+    tree.commit(tree.begin([1, 2, 3]), routed([4], [11, 12, 13]))
+    tree.commit(tree.begin([1, 2, 3, 4]), routed([5], [21, 22]))
+    tree.commit(tree.begin([1, 2, 3, 4, 5]), routed([6], [31, 32, 33, 34, 35]))
+    (trajectory,) = tree.trajectories()
+    assert routes_of(trajectory) == [11, 12, 13, 34, 35]

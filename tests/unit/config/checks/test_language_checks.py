@@ -28,7 +28,7 @@ PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, infer
                 (["algorithm.loss_type=decoupled_actor_critic"], "compares with the policy that answered"),
                 (["actor.model.add_value_head=true"], "computes values in the same pass"),
                 (["+inference={}", PLACEMENT], "the inference group computes them"),
-                (["actor.routing_replay=recompute"], "actor.routing_replay needs the routes"),
+                (["actor.routing_replay=recompute"], "actor.routing_replay=recompute needs the routes"),
                 (["actor.moe_aux_loss_coeff=0.1"], "actor.moe_aux_loss_coeff needs the routes"),
                 (["algorithm.adv_type=opd"], "adv_type=opd needs them before the advantages"),
             )
@@ -50,6 +50,16 @@ PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, infer
             "algorithm.recompute_logprobs=true",
         ),
         (["actor.moe_aux_loss_coeff=0.1", "+inference={}", PLACEMENT], "actor.moe_aux_loss_coeff", "Remove inference"),
+        *(
+            (["actor.routing_replay=rollout", f"rollout.rollout_backend={name}", *keys], "actor.routing_replay", remedy)
+            for name, keys, remedy in (
+                ("sglang", [], "Choose hf or vllm, or another value of the key"),
+                ("server", ["+rollout.server={base_urls: ['http://a:1']}"], "Choose hf or vllm"),
+                ("vllm", ["+rollout.pipeline_parallel_size=2"], "Set rollout.pipeline_parallel_size=1"),
+                ("vllm", ["+rollout.vllm={enable_prefix_caching: false}"], "enable_prefix_caching=true"),
+                ("vllm", ["+rollout.vllm={speculative_config: {method: ngram}}"], "Remove rollout.vllm.speculative"),
+            )
+        ),
         (["actor.fsdp_config.context_parallel_size=2"], "actor.fsdp_config.context_parallel_size", "must divide the 1"),
         (
             ["actor.fsdp_config.context_parallel_size=2", "+inference={}", PLACEMENT],
@@ -67,6 +77,21 @@ PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, infer
 def test_a_mistake_names_its_key_and_its_remedy(overrides: list[str], path: str, remedy: str) -> None:
     found = problems(*overrides)
     assert any(line.startswith(f"{path}: ") and remedy in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm.recompute_logprobs=false", "actor.moe_aux_loss_coeff=0.1"],
+        ["algorithm.old_logprobs_in_update=true", "actor.moe_aux_loss_coeff=0.1"],
+        ["+inference={}", PLACEMENT],
+        ["rollout.rollout_backend=vllm"],
+    ],
+    ids=str,
+)
+def test_the_engines_routes_need_no_pass_that_records(overrides: list[str]) -> None:
+    cfg = validate_cfg(load_recipe("tiny_math_grpo", ["actor.routing_replay=rollout", *overrides]))
+    assert cfg.actor.routing_replay == "rollout"
 
 
 @pytest.mark.parametrize(

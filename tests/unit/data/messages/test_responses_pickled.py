@@ -28,6 +28,29 @@ def test_responses_keep_the_images_of_their_prompts() -> None:
     assert ResponseBatch.concat([blind, blind]).images == ()
 
 
+def test_routes_of_prompts_and_responses_lie_end_to_end() -> None:
+    prompt = Prompt(index=3, token_ids=(5, 6), text="ab")
+    plain = {"logprobs": (-1.0, -1.0), "versions": (7, 7), "finish_reason": "stop"}
+    routes = np.arange(1, 7, dtype=np.uint8).reshape(3, 2, 1)
+    known = Completion(token_ids=(3, 4), routes=routes, **plain)  # type: ignore[arg-type]
+    unknown = Completion(token_ids=(3, 4), **plain)  # type: ignore[arg-type]
+    batch = ResponseBatch.of(prompt, 1, [unknown, known])
+    assert batch.routes is not None
+    assert batch.routes.dtype == torch.uint8
+    assert batch.routes.shape == (8, 2, 1)
+    assert batch.sequence_lengths == [4, 4]
+    laid = [[0, 0]] * 4 + [[1, 2], [3, 4], [5, 6], [0, 0]]
+    assert batch.routes.squeeze(-1).tolist() == laid
+    sent = decode([bytes(frame) for frame in encode(batch)])
+    assert torch.equal(sent.routes, batch.routes)
+    none = ResponseBatch.of(prompt, 2, [unknown])
+    joined = ResponseBatch.concat([batch, none, batch]).routes
+    assert joined is not None
+    assert joined.squeeze(-1).tolist() == [*laid, *[[0, 0]] * 4, *laid]
+    assert none.routes is None
+    assert ResponseBatch.concat([none, none]).routes is None
+
+
 def test_engines_may_return_arrays() -> None:
     completion = Completion(
         token_ids=np.array([3, 4], np.int64), logprobs=torch.tensor([-1.0, -2.0]), versions=[7, 6], finish_reason="stop"

@@ -51,6 +51,9 @@ def test_an_engine_gets_what_its_recipe_says(built: list[Any], tmp_path: Path) -
     assert arguments["model_path"] == tmp_path
     assert arguments["precision"] == "bf16"
     assert arguments["max_context_tokens"] == cfg.max_context_tokens
+    assert "returns_routes" not in arguments, "engines of others need not know it"
+    build_engine(cfg, device=torch.device("meta"), rank=1, returns_routes=True)
+    assert built[1][2]["returns_routes"] is True
 
 
 def test_the_engine_computes_as_the_actor_does_unless_told_otherwise(built: list[Any], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from rlinf.data.messages.generation import SamplingParams
@@ -73,3 +74,17 @@ def test_a_seed_depends_on_every_part_and_on_their_order() -> None:
     seeds = {sampling_seed(*parts) for parts in [(1, 2), (2, 1), (1, 3), (12,), (1, 2, 0)]}
     assert len(seeds) == 5
     assert sampling_seed(1, 2) in seeds
+
+
+def test_a_token_keeps_its_first_route_and_gaps_are_unknown() -> None:
+    sequence = response(limit=4)
+    assert feed(sequence, [OTHER] * 2) == 0
+    sequence.add_routes(np.full((1, 1, 2), 5, dtype=np.uint8))
+    sequence.append(OTHER, -1.0, -1.0, version=0)
+    sequence.add_routes(np.arange(10, 20, dtype=np.uint8).reshape(5, 1, 2))
+    sequence.append(OTHER, -1.0, -1.0, version=0)
+    routes = sequence.completion().routes
+    assert routes is not None
+    assert routes.dtype == np.uint8
+    assert routes[:, 0].tolist() == [[0, 0], [0, 0], [0, 0], [5, 5], [18, 19]]
+    assert response().num_routes == 0

@@ -89,6 +89,14 @@ def test_images_of_responses_come_back(tmp_path: Path) -> None:
     assert_same(read_step(tmp_path).batch, batch)
 
 
+def test_routes_come_back(tmp_path: Path) -> None:
+    batch = batch_of([Sample(), Sample(token_ids=(1, 2))])
+    for dtype in (torch.uint8, torch.int32):
+        routed = dataclasses.replace(batch, routes=torch.arange(10, dtype=dtype).view(5, 1, 2))
+        write_batch(tmp_path, routed, version=3, rank=0)
+        assert_same(read_step(tmp_path).batch, routed)
+
+
 def test_branches_and_agents_come_back(tmp_path: Path) -> None:
     batch = batch_of([Sample(token_ids=(1, 2, 3))])
     branches = {"branch_lengths": (2, 1), "turn_spans": ((0, 1), (2, 3)), "turn_agents": ("", "worker.1")}

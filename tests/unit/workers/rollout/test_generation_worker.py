@@ -12,6 +12,7 @@ from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.messages.generation import Completion, GenerationResult, SamplingParams
 from rlinf.data.messages.responses import Prompt, Response
 from rlinf.errors import CommTimeoutError, WeightSyncError
+from rlinf.workers.rollout import generation_worker
 from rlinf.workers.rollout.generation_worker import GenerationWorker
 from rlinf.workers.streams import WEIGHTS
 from tests.unit.hybrid_engines.packing import pack_weights
@@ -245,3 +246,22 @@ def test_rounding_of_weights_is_no_difference_and_is_looked_at_once(worker: Any,
         publish(office, version=version)
         asyncio.run(worker.sync_model_from_actor(version=version))
         worker.engine.scale = 2.0
+
+
+@pytest.mark.parametrize(("replay", "asked"), [("rollout", True), ("recompute", False), ("none", False)])
+def test_the_engine_is_asked_for_routes_if_they_are_replayed(
+    monkeypatch: pytest.MonkeyPatch, office: PostOffice, replay: str, asked: bool
+) -> None:
+    class Built(Exception):  # noqa: N818 - no error
+        pass
+
+    def build(*_: Any, returns_routes: bool, **__: Any) -> NoReturn:
+        raise Built(returns_routes)
+
+    monkeypatch.setattr(generation_worker, "build_engine", build)
+    monkeypatch.setattr(generation_worker, "load_tokenizer", lambda path: path)
+    cfg = validate_cfg(load_recipe("tiny_math_grpo", [f"actor.routing_replay={replay}"]))
+    worker: Any = office.wire(GenerationWorker, cfg, group="RolloutGroup")
+    with pytest.raises(Built) as caught:
+        asyncio.run(worker.init_worker())
+    assert caught.value.args == (asked,)
