@@ -144,6 +144,19 @@ def test_a_model_with_experts_trains_with_and_without_replay(one_node: None, tmp
     assert metrics["train/expert_load_max"] == pytest.approx(reference["train/expert_load_max"], rel=1e-3)
 
 
+def test_the_routes_of_the_engine_are_replayed_under_either_engine(one_node: None, tmp_path: Path) -> None:
+    give_experts(make_questions(tmp_path / "questions"))
+    replay = ("actor.routing_replay=rollout", "actor.moe_aux_loss_coeff=0.01")
+    expected, reference = run(tmp_path, "fsdp", *replay, steps=2)
+    found, metrics = run(tmp_path, "EP2", *replay, steps=2)
+    for key, tensor in expected.items():
+        assert (found[key] - tensor).abs().max() < 2e-4, key
+    for each in (metrics, reference):
+        assert each["train/replayed_share"] == 1
+        assert each["rollout/mismatch_max_probability_difference"] < 1e-4
+    assert metrics["train/expert_load_max"] == pytest.approx(reference["train/expert_load_max"], rel=1e-3)
+
+
 @pytest.mark.slow
 def test_a_critic_of_its_own_is_next_to_either_engine(one_node: None, tmp_path: Path) -> None:
     critic = ("algorithm.adv_type=gae", "critic.use_critic_model=true", "critic.optim.lr=1e-3")
