@@ -128,6 +128,7 @@ MEANINGS = {
         "critic_lr": "the same of the critics' optimizer",
         "expert_load_max": "tokens of the expert with most, over all layers; 1 if all had as many (`routing_replay`)",
         "expert_load_min": "the same of the expert with fewest",
+        "replayed_share": "share of trained tokens that follow a token whose route is replayed (`routing_replay`)",
         "skipped_updates": "updates without anything to learn from (language models)",
         "tokens": "tokens that were learned in the step (fine-tuning)",
         "epoch": "passes over the data so far (fine-tuning)",
