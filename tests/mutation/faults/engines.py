@@ -259,8 +259,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "hf.py",
-        "return self._sample(logits[places], sequences)",
-        "return self._sample(logits[: len(sequences)], sequences)",
+        "return self._sample(logits[places], sequences, ",
+        "return self._sample(logits[: len(sequences)], sequences, ",
         "the first token comes from another prompt",
     ),
     _fault(

@@ -16,7 +16,6 @@ LANGUAGE = (f"{_UNIT}/config/checks/test_language_checks.py",)
 TEXT = (f"{_UNIT}/config/checks/test_text_checks.py",)
 _ROUTING = "rlinf/models/language/expert_routing.py"
 _USE = "rlinf/workers/actor/expert_use.py"
-_LM = "rlinf/models/language/causal_lm.py"
 _LAYERS = "rlinf/hybrid_engines/train/megatron/layers.py"
 _FSDP = "rlinf/hybrid_engines/train/fsdp.py"
 _CRITIC = "rlinf/workers/actor/text_critic.py"
@@ -89,14 +88,14 @@ FAULTS: list[Fault] = [
         "shared prompts count once",
     ),
     Fault(
-        _LM,
+        _ROUTING,
         "layer.self_attn.register_forward_pre_hook(steer, with_kwargs=True)",
         "layer.register_forward_pre_hook(steer, with_kwargs=True)",
         FSDP,
         "a recomputed layer takes the routes of the last micro-batch",
     ),
     Fault(
-        _LM,
+        _ROUTING,
         "router.steered.route(number, output[0])",
         "router.steered.route(0, output[0])",
         FSDP,
@@ -153,7 +152,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_samples.py",
-        "    placed[packed.places] = joined\n",
+        "    placed[has_any] = joined[first[has_any]]\n",
         "    placed[: len(joined)] = joined[: len(placed)]\n",
         LEARNER,
         "routes of shared prompts are laid out one after another",
