@@ -210,7 +210,7 @@ class ResponseBatch:
         images: Images of the prompt of each sequence, [M]; empty where no prompt has any.
         routes: uint8 or int32 [S, layers, chosen]; which experts the tokens of each prompt and response together went
             to in the engine, end to end: ``S`` is the sum of ``sequence_lengths``. Numbers from 1; 0 where it is not
-            known. None where no engine was asked.
+            known. None where no engine returned any.
     """
 
     responses: tuple[Response, ...]
