@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.agent import MultiTurnConfig, ProgramConfig, SessionsConfig, ToolsConfig
 from rlinf.config.schema.algorithm import TextAlgorithmConfig
-from rlinf.config.schema.generation import ServerGenerationConfig
+from rlinf.config.schema.generation import ServerGenerationConfig, VLLMGenerationConfig
 from rlinf.config.schema.model import CausalLMConfig, VisionLMConfig
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig, RLinfConfig
 
@@ -168,14 +168,28 @@ def check_experts(check: Check[RLinfConfig]) -> None:
         if not isinstance(cfg, ReasoningConfig):
             check.problem(key, f"not possible with runner.task_type={cfg.runner.task_type}: no pass records routes.")
         elif cfg.actor.routing_replay == "rollout":
-            if key == "actor.routing_replay" and cfg.rollout.routes_obstacle:
-                check.problem(key, f"received rollout; {cfg.rollout.routes_obstacle}, or another value of the key.")
+            if key == "actor.routing_replay":
+                _check_engine_routes(check, cfg)
         elif not cfg.algorithm.recompute_logprobs:
             check.problem(key, "needs the pass that records routes. Set algorithm.recompute_logprobs=true.")
         elif cfg.inference is not None:
             check.problem(
                 key, "not possible with an inference group: the actor's pass records routes. Remove inference."
             )
+
+
+def _check_engine_routes(check: Check[RLinfConfig], cfg: ReasoningConfig) -> None:
+    """The engine returns routes, under the recipe's sampling, too."""
+    key, obstacle, sampling = "actor.routing_replay", cfg.rollout.routes_obstacle, cfg.algorithm.sampling_params
+    if obstacle:
+        check.problem(key, f"received rollout; {obstacle}, or another value of the key.")
+    filters = sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0 or sampling.min_new_tokens > 0
+    if filters and isinstance(cfg.rollout, VLLMGenerationConfig):
+        check.problem(
+            key,
+            "received rollout; vLLM then samples without algorithm.sampling_params.{top_k,top_p,min_p,min_new_tokens}. "
+            "Leave them at their defaults, or set rollout.rollout_backend=hf.",
+        )
 
 
 def check_context(check: Check[RLinfConfig]) -> None:

@@ -142,10 +142,17 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         _CHECKS,
-        'if key == "actor.routing_replay" and cfg.rollout.routes_obstacle:',
-        "if False:",
+        "    if obstacle:\n",
+        "    if False:\n",
         LANGUAGE,
         "engines that return no routes are accepted",
+    ),
+    Fault(
+        _CHECKS,
+        "    if filters and isinstance(cfg.rollout, VLLMGenerationConfig):\n",
+        "    if False:\n",
+        LANGUAGE,
+        "sampling that vLLM does not combine with routes is accepted",
     ),
     Fault(
         _CHECKS,

@@ -55,6 +55,8 @@ PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, infer
             for name, keys, remedy in (
                 ("sglang", [], "Choose hf or vllm, or another value of the key"),
                 ("server", ["+rollout.server={base_urls: ['http://a:1']}"], "Choose hf or vllm"),
+                ("vllm", ["algorithm.sampling_params.top_p=0.9"], "set rollout.rollout_backend=hf"),
+                ("vllm", ["algorithm.sampling_params.min_new_tokens=2"], "Leave them at their defaults"),
                 ("vllm", ["+rollout.pipeline_parallel_size=2"], "Set rollout.pipeline_parallel_size=1"),
                 ("vllm", ["+rollout.vllm={enable_prefix_caching: false}"], "enable_prefix_caching=true"),
                 ("vllm", ["+rollout.vllm={speculative_config: {method: ngram}}"], "Remove rollout.vllm.speculative"),
@@ -86,6 +88,7 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides: list[str], path: str,
         ["algorithm.old_logprobs_in_update=true", "actor.moe_aux_loss_coeff=0.1"],
         ["+inference={}", PLACEMENT],
         ["rollout.rollout_backend=vllm"],
+        ["algorithm.sampling_params.top_k=5"],
     ],
     ids=str,
 )

@@ -18,6 +18,7 @@ from rlinf.config.schema.generation import VLLMGenerationConfig
 from rlinf.data.messages.generation import Completion, GenerationRequest, SamplingParams
 from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation import vllm
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.models.language.expert_routing import ExpertSizes
 from tests.unit.models.tiny_experts import routes_of, save_tiny_experts
 
@@ -150,3 +151,36 @@ def test_a_vllm_that_returns_no_routes_is_refused(
     model_runner._vllm = SimpleNamespace(EngineArgs=make_dataclass("EngineArgs", [field]), __version__="0.1")
     with pytest.raises(EngineError, match=f"routing_replay=rollout.*{reason}"):
         model_runner._check_routes()
+
+
+def test_each_step_of_vllm_brings_the_routes_of_the_tokens_before_the_sampled_one() -> None:
+    runner = runner_of()
+    runner._experts = ExpertSizes(num_layers=1, num_experts=8, num_chosen=2, is_normalised=True)
+    sequence = TokenSequence(
+        key=4, request_id="r", prompt_ids=(5, 6), params=SamplingParams(), limit=9, end_ids=frozenset(), seed=1
+    )
+    runner._sequences[4], runner._num_before[4] = sequence, 0
+    steps = ([[[0, 7]], [[1, 2]]], [[[3, 4]]])
+
+    def output(experts: list[list[list[int]]]) -> Any:
+        logprobs = SimpleNamespace(logprobs=np.array([[-1.0]]))
+        found = SimpleNamespace(
+            request_id="4",
+            finish_reason=None,
+            new_token_ids=[9],
+            new_logprobs=logprobs,
+            routed_experts=np.array(experts, dtype=np.uint8),
+        )
+        return SimpleNamespace(outputs=[found])
+
+    for experts in steps:
+        core = SimpleNamespace(get_output=lambda experts=experts: output(experts))
+        runner._engine = SimpleNamespace(engine_core=core)
+        for _, token_id, logprob, full, routes in runner.step():
+            assert routes is not None
+            sequence.add_routes(routes)
+            sequence.append(token_id, logprob, full, 0)
+    sequence.finish_reason = "abort"
+    routes = sequence.completion().routes
+    assert routes is not None
+    assert routes[:, 0].tolist() == [[1, 8], [2, 3], [4, 5]]
