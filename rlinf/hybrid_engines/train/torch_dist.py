@@ -1,7 +1,7 @@
 """Weights in checkpoints of Megatron-LM and what is built on it (``torch_dist``), read as Hugging Face tensors.
 
-Such a checkpoint holds whole fused tensors, whatever layout wrote it; those of all layers are stacked, and so are those
-of all experts. Megatron-Core is not needed to read one.
+Such a checkpoint holds whole fused tensors, independent of the layout that wrote it; those of all layers are stacked,
+and so are those of all experts. Megatron-Core is not needed to read one.
 """
 
 from __future__ import annotations

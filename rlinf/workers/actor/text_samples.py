@@ -196,7 +196,7 @@ def make_text_samples(
         return None if known is None else columns.gather(torch.cat(list(known)))
 
     trainer = None if trainer_logprobs is None else torch.cat(list(trainer_logprobs))
-    outcomes, turn_rewards, totals = _earned(batch, columns)
+    outcomes, turn_rewards, totals = _rewards_of(batch, columns)
     group_ids = columns.group_ids(batch)
     steps = responses_to_steps(
         scores=outcomes,
@@ -241,10 +241,10 @@ def make_text_samples(
     return samples, metrics | corrected
 
 
-def _earned(
+def _rewards_of(
     batch: ResponseBatch, columns: CreditColumns
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...] | None, torch.Tensor]:
-    """Return what units have earned: outcomes [U], rewards of turns [L] each or None, and the sums of both [U]."""
+    """Return the rewards of units: outcomes [U], rewards of turns [L] each or None, and the sums of both [U]."""
     outcomes = torch.tensor([batch.responses[number].outcome for number in columns.episodes])
     turns = columns.turn_rewards(batch)
     return outcomes, turns, outcomes if turns is None else outcomes + torch.stack([own.sum() for own in turns])
