@@ -18,8 +18,7 @@ from rlinf.errors import CheckpointError
 from rlinf.hybrid_engines.train.chunks import Chunk, ChunkedTensor, read_state, stored_tensors
 from rlinf.hybrid_engines.train.weight_files import StoredWeights
 from rlinf.models.files.tensor_files import abridged
-from rlinf.models.fused import Part, Piece, block_of, pieces_of
-from rlinf.models.fused.fusion_rules import RULES
+from rlinf.models.fused import RULES, Part, Piece, block_of, head_dim, pieces_of
 from rlinf.utils.optional import require
 
 _EMBEDDING = "embedding.word_embeddings.weight"
@@ -79,7 +78,7 @@ def open_torch_dist(folder: Path, like: Path) -> StoredWeights:
     stored = _FusedTensors(folder)
     places: dict[str, list[tuple[str, Piece]]] = {}
     for fused in _fused_names(config, shapes):
-        for piece in pieces_of(fused, shapes, Part(0, 1, _head_dim(config))):
+        for piece in pieces_of(fused, shapes, Part(0, 1, head_dim(config))):
             places.setdefault(_file_name(piece), []).append((fused, piece))
     missing = sorted(shapes.keys() - {piece.name for pieces in places.values() for _, piece in pieces})
     if missing:
@@ -195,8 +194,3 @@ def _file_name(piece: Piece) -> str:
 
 def _shape(piece: Piece, shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
     return piece.sizes[1:] if _STACKED_EXPERTS.fullmatch(piece.name) else shapes[piece.name]
-
-
-def _head_dim(config: Any) -> int:
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(width)

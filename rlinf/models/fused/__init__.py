@@ -7,7 +7,7 @@ Extend by a row of ``RULES`` where a model has tensors of another kind.
 
 from __future__ import annotations
 
-from rlinf.models.fused.fusion_rules import RULES, Part, Rule, pieces_of
+from rlinf.models.fused.fusion_rules import RULES, Part, Rule, head_dim, pieces_of
 from rlinf.models.fused.pieces import Piece, block_of, check_coverage, fill_fused
 
-__all__ = ["RULES", "Part", "Piece", "Rule", "block_of", "check_coverage", "fill_fused", "pieces_of"]
+__all__ = ["RULES", "Part", "Piece", "Rule", "block_of", "check_coverage", "fill_fused", "head_dim", "pieces_of"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rlinf.models.fused.pieces import Piece
 
@@ -29,6 +30,15 @@ class Part:
     rank: int
     size: int
     head_dim: int
+
+
+def head_dim(hf: Any) -> int:
+    """Return the width of an attention head.
+
+    Args:
+        hf: Configuration of transformers.
+    """
+    return int(getattr(hf, "head_dim", None) or hf.hidden_size // hf.num_attention_heads)
 
 
 Cut = Callable[[list[str], Shapes, Part, "int | None"], list[Piece]]

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from rlinf.config.schema.megatron import MegatronConfig
 from rlinf.errors import ConfigError
+from rlinf.models.fused import head_dim
 from rlinf.placement.parallel import ParallelLayout
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
@@ -114,11 +115,6 @@ def require_supported(hf: Any, model_path: str | None) -> None:
             f"actor.model.model_path: '{model_path}' cannot be trained with actor.training_backend=megatron: "
             f"{problem}. Use actor.training_backend=fsdp."
         )
-
-
-def head_dim(hf: Any) -> int:
-    """Return the width of an attention head."""
-    return int(getattr(hf, "head_dim", None) or hf.hidden_size // hf.num_attention_heads)
 
 
 def has_qkv_bias(hf: Any) -> bool:

@@ -9,11 +9,10 @@ import torch.distributed as dist
 from torch import nn
 
 from rlinf.hybrid_engines.train.chunks import Chunk, ChunkedTensor
-from rlinf.hybrid_engines.train.megatron.layer_config import head_dim
 from rlinf.hybrid_engines.train.megatron.stage import MegatronLM
 from rlinf.hybrid_engines.train.state import FileNames
 from rlinf.models.files.tensor_files import RowSource
-from rlinf.models.fused import Part, Piece, block_of, check_coverage, fill_fused, pieces_of
+from rlinf.models.fused import Part, Piece, block_of, check_coverage, fill_fused, head_dim, pieces_of
 from rlinf.models.fused.fusion_rules import is_split
 from rlinf.models.language.causal_lm import CausalLM
 from rlinf.models.trainable import WeightForm

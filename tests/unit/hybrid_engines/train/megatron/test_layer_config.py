@@ -13,11 +13,11 @@ pytest.importorskip("megatron.core")
 from rlinf.config.schema.megatron import MegatronConfig  # noqa: E402
 from rlinf.errors import ConfigError  # noqa: E402
 from rlinf.hybrid_engines.train.megatron.layer_config import (  # noqa: E402
-    head_dim,
     require_supported,
     transformer_config,
     windows,
 )
+from rlinf.models.fused import head_dim  # noqa: E402
 from rlinf.placement.parallel import ParallelLayout  # noqa: E402
 
 LAYERS = {"num_hidden_layers": 3}
