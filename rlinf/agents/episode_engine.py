@@ -126,6 +126,7 @@ class EpisodeEngine:
     def take_over(self, played: EpisodeEngine) -> None:
         """Take what was played with another engine as this one's episode."""
         self.recorder, self.counts, self.chats = played.recorder, played.counts, played.chats
+        self._last_turn = played._last_turn
 
     def _renewed(self, seed: int, name: str, limits: EpisodeLimits) -> EpisodeEngine:
         return EpisodeEngine(

@@ -214,6 +214,13 @@ FAULTS: list[Fault] = [
         _THREADS,
     ),
     _fault(
+        "agents/episode_engine.py",
+        "        self._last_turn = played._last_turn",
+        "        pass",
+        "no turn of an episode that was taken over can be rewarded",
+        "tests/unit/agents/test_episode_engine.py",
+    ),
+    _fault(
         "agents/episode.py",
         "    except EpisodeLimitError:",
         "    except Exception:",

@@ -120,3 +120,14 @@ def test_the_turn_that_was_taken_last_is_rewarded() -> None:
         engine.reward(float("nan"))
     with pytest.raises(AgentError, match=r"Turn 9: nothing was sampled that could be rewarded"):
         engine.recorder.reward(9, 1.0)
+
+
+def test_the_last_turn_of_an_episode_that_was_taken_over_is_rewarded() -> None:
+    engine, _ = make_engine(["a", "b"])
+    played = engine.renewed("session-1")
+    generate(played, [5])
+    generate(played, [6])
+    engine.take_over(played)
+    engine.reward(0.5)
+    turns = {turn.number: turn.reward for each in engine.recorder.trajectories() for turn in each.turns}
+    assert turns == {0: 0.0, 1: 0.5}
