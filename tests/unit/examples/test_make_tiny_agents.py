@@ -119,6 +119,7 @@ def test_a_problem_is_solved_by_a_program_as_the_workflow_plays_it(maker: Module
     template = ChatTemplate(maker.make_tokenizer(roles=maker.ROLES, tags=maker.TAGS))
     rows = tasks.make_problems(0)
     assert not {row["question"] for row in rows["train"]} & {row["question"] for row in rows["val"]}
+    assert {len(row["answer"]) for row in (*rows["train"], *rows["val"])} == {4}
     kinds = {row["question"].strip("*%0123456789"): row for row in rows["val"]}
     assert len(kinds) == len(tasks.PROBLEMS)
     for row in kinds.values():
