@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
 from rlinf.data.messages.generation import SamplingParams
 from rlinf.hybrid_engines.generation.sampler import Sampler
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
-from rlinf.hybrid_engines.generation.weight_shards import part_of
+from rlinf.hybrid_engines.generation.weight_shards import find_part, part_of
 
 SAMPLED = "rlinf_sampled"
 """Name under which each token and both its log-probabilities travel back, next to SGLang's own."""
@@ -32,55 +31,14 @@ def copy_weights_out(model: torch.nn.Module, targets: list[tuple[str, torch.Tens
         targets: Names of the checkpoint and tensors for the whole weights. Those whose weight is not found are left as
             they are: an error here would end SGLang.
     """
-    parameters = dict(model.named_parameters())
     for name, target in targets:
-        found = _find(model, parameters, name)
+        found = find_part(model, name, _FUSED)
         if found is not None:
             index = get_tensor_model_parallel_rank() // found.num_copies
             part = part_of(target, size=found.tensor.shape[found.dim or 0], dim=found.dim, index=index)
             own = found.tensor[tuple(map(slice, part.shape))]
             if own.shape == part.shape:
                 part.copy_(own.detach())
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A rank's part of a weight.
-
-    Attributes:
-        tensor: The part; of a vocabulary, with the rows that pad it.
-        dim: In which the ranks' parts lie one after the other; None where every rank has the whole.
-        num_copies: How many ranks have the same part, such as key heads of which there are fewer than ranks.
-    """
-
-    tensor: torch.Tensor
-    dim: int | None
-    num_copies: int = 1
-
-
-def _find(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter], name: str) -> _Found | None:
-    if name in parameters:
-        return _Found(parameters[name], _dim(model.get_submodule(name.rpartition(".")[0]), parameters[name]))
-    for fused, parts in _FUSED.items():
-        for index, part in enumerate(parts):
-            module_name, found, attribute = name.rpartition(f".{part}.")
-            whole = parameters.get(f"{module_name}.{fused}.{attribute}") if found else None
-            if whole is not None:
-                module: Any = model.get_submodule(f"{module_name}.{fused}")
-                num_ranks = sum(module.output_sizes) // len(whole)
-                sizes = [size // num_ranks for size in module.output_sizes]
-                tensor = whole[sum(sizes[:index]) : sum(sizes[: index + 1])]
-                # Query heads are never copied.
-                num_copies = getattr(module, "num_kv_head_replicas", 1) if index else 1
-                return _Found(tensor, _dim(module, whole), num_copies)
-    return None
-
-
-def _dim(module: torch.nn.Module, parameter: torch.nn.Parameter) -> int | None:
-    """Return the dimension that a parameter is spread in; None for one that is not."""
-    # Row-parallel layers are spread in their inputs, all others in their outputs; norms have neither.
-    dim: int | None = getattr(parameter, "input_dim" if hasattr(module, "input_is_parallel") else "output_dim", None)
-    return dim
 
 
 class SamplerProcessor(CustomLogitProcessor):  # type: ignore[misc]

@@ -15,7 +15,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from rlinf.hybrid_engines.generation.sampler import TokenFilter, filter_logprobs
-from rlinf.hybrid_engines.generation.weight_shards import Shard
+from rlinf.hybrid_engines.generation.weight_shards import Shard, find_part
 
 REQUEST_KEY = "rlinf"
 """Name in ``SamplingParams.extra_args`` of what ``TokenFilterProcessor`` needs to know of a request."""
@@ -96,36 +96,17 @@ class WeightExtension:
         return parameters
 
     def _read(self, name: str) -> Shard | None:
-        parameters = dict(self._parameters())
-        if name in parameters:
-            return self._shard(parameters[name], name.rpartition(".")[0], parameters[name], num_copies=1)
         model = self.model_runner.model
-        for fused, parts in model.packed_modules_mapping.items():
-            for index, part in enumerate(parts):
-                module_name, found, attribute = name.rpartition(f".{part}.")
-                module_name = f"{module_name}.{fused}"
-                whole = parameters.get(f"{module_name}.{attribute}")
-                if found and whole is not None:
-                    module = model.get_submodule(module_name)
-                    sizes = [size // module.tp_size for size in module.output_sizes]
-                    first = sum(sizes[:index])
-                    # Query heads are never copied; key and value heads are where there are fewer than devices.
-                    num_copies = getattr(module, "num_kv_head_replicas", 1) if index else 1
-                    tensor = whole[first : first + sizes[index]]
-                    return self._shard(tensor, module_name, whole, num_copies=num_copies)
-        return None
-
-    def _shard(self, tensor: torch.Tensor, module_name: str, whole: torch.Tensor, *, num_copies: int) -> Shard:
-        module = self.model_runner.model.get_submodule(module_name)
-        # Row-parallel layers are spread in their inputs, all others in their outputs; norms have neither.
-        dim = getattr(whole, "input_dim" if hasattr(module, "input_is_parallel") else "output_dim", None)
-        is_copy = dim is not None and get_tensor_model_parallel_rank() % num_copies != 0
+        part = find_part(model, name, model.packed_modules_mapping)
+        if part is None:
+            return None
+        is_copy = part.dim is not None and get_tensor_model_parallel_rank() % part.num_copies != 0
         return Shard(
             stage=get_pp_group().rank_in_group,
-            dim=dim,
+            dim=part.dim,
             # A vocabulary is padded to a round number of rows.
-            num_rows=getattr(module, "org_vocab_size", None),
-            tensor=None if is_copy else tensor.detach().to("cpu", copy=True),
+            num_rows=getattr(part.module, "org_vocab_size", None),
+            tensor=None if is_copy else part.tensor.detach().to("cpu", copy=True),
         )
 
 

@@ -1,9 +1,10 @@
-"""Weights that an engine spreads over several devices, joined again."""
+"""Weights that an engine computes together or spreads over several devices: found, and joined again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 
@@ -46,3 +47,57 @@ def part_of(whole: torch.Tensor, *, size: int, dim: int | None, index: int) -> t
         return whole
     begin = min(index * size, whole.shape[dim])
     return whole.narrow(dim, begin, min(size, whole.shape[dim] - begin))
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPart:
+    """A worker's part of a weight of the checkpoint, in its model.
+
+    Attributes:
+        tensor: The part; of a vocabulary, with the rows that pad it.
+        module: Of the model, which has the weight.
+        dim: In which the workers' parts lie one after the other; None where every worker has the whole.
+        num_copies: How many workers have the same part, such as key heads of which there are fewer than workers.
+    """
+
+    tensor: torch.Tensor
+    module: torch.nn.Module
+    dim: int | None
+    num_copies: int = 1
+
+
+def find_part(model: torch.nn.Module, name: str, fused: Mapping[str, Sequence[str]]) -> WeightPart | None:
+    """Return a worker's part of a weight; None where the model has no such weight.
+
+    Args:
+        model: That of a worker of vLLM or SGLang.
+        name: The checkpoint's.
+        fused: Layers that the engine computes together, with the checkpoint's names of their parts.
+    """
+    parameters = dict(model.named_parameters())
+    if name in parameters:
+        module = model.get_submodule(name.rpartition(".")[0])
+        return WeightPart(parameters[name], module, _dim(module, parameters[name]))
+    for layer, parts in fused.items():
+        for index, part in enumerate(parts):
+            module_name, found, attribute = name.rpartition(f".{part}.")
+            whole = parameters.get(f"{module_name}.{layer}.{attribute}") if found else None
+            if whole is not None:
+                module = model.get_submodule(f"{module_name}.{layer}")
+                return _part_of_fused(module, whole, index)
+    return None
+
+
+def _part_of_fused(module: Any, whole: torch.nn.Parameter, index: int) -> WeightPart:
+    num_workers = sum(module.output_sizes) // len(whole)
+    sizes = [size // num_workers for size in module.output_sizes]
+    tensor = whole[sum(sizes[:index]) : sum(sizes[: index + 1])]
+    # Query heads are never copied; key and value heads are where there are fewer than workers.
+    num_copies = getattr(module, "num_kv_head_replicas", 1) if index else 1
+    return WeightPart(tensor, module, _dim(module, whole), num_copies)
+
+
+def _dim(module: torch.nn.Module, parameter: torch.nn.Parameter) -> int | None:
+    # Row-parallel layers are spread in their inputs, all others in their outputs; norms have neither.
+    dim: int | None = getattr(parameter, "input_dim" if hasattr(module, "input_is_parallel") else "output_dim", None)
+    return dim
