@@ -83,7 +83,9 @@ def warm_up(
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate)
     chance = random.Random(seed)
-    tested = [encode(tokenizer, task.demonstrate(row, chance)) for row in rows["val"][:NUM_TESTED]]
+    tested: dict[str, list[tuple[list[int], list[int]]]] = {}
+    for row in rows["val"][:NUM_TESTED]:
+        tested.setdefault(row.get("kind", ""), []).append(encode(tokenizer, task.demonstrate(row, chance)))
     for step in range(1, task.max_steps + 1):
         taught = chance.choices(rows.get("taught", rows["train"]), k=BATCH_SIZE)
         ids, labels = collate([encode(tokenizer, task.demonstrate(row, chance)) for row in taught])
@@ -93,7 +95,7 @@ def warm_up(
         schedule.step()
         optimizer.zero_grad()
         is_test = task.accuracy is not None and step % STEPS_BETWEEN_TESTS == 0
-        if is_test and share_repeated(model, tested) >= task.accuracy:
+        if is_test and all(share_repeated(model, examples) >= task.accuracy for examples in tested.values()):
             break
     return step
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Row: TypeAlias = "Mapping[str, Any]"
-"""``question`` and ``answer``, and what the task has in addition."""
+"""``question`` and ``answer``, the ``kind`` of question where there are several, and what the task has in addition."""
 Parts: TypeAlias = "list[tuple[str, bool]]"
 """A conversation as the chat template of ``make_tiny_model`` writes it: texts, each with whether the model said it."""
 
@@ -28,7 +28,8 @@ class Task:
     Attributes:
         make_rows: Returns rows by the name of their file, of a seed: ``train``, ``val``, and what the task has further.
         demonstrate: Returns a conversation that begins with a row's question.
-        accuracy: Share of new demonstrations that the model repeats when they end; None takes all steps.
+        accuracy: Share of new demonstrations, of every kind, that the model repeats when they end: from a kind that it
+            never gets right, no reward teaches it. None takes all steps.
         max_steps: Of the demonstrations.
         max_context_tokens: Of the model.
     """
@@ -210,7 +211,7 @@ def make_problems(seed: int) -> dict[str, list[Row]]:
             exec(code, {})
         asked_of, answer = question.format(*numbers), output.getvalue().strip()
         if len(answer) == 4:
-            rows[asked_of] = {"question": asked_of, "answer": answer, "program": code}
+            rows[asked_of] = {"question": asked_of, "kind": question, "answer": answer, "program": code}
     each = list(rows.values())
     return {"train": each[128:], "val": each[:128]}
 
@@ -226,7 +227,7 @@ TASKS: dict[str, Task] = {
     "calculator": Task(make_rows=make_products, demonstrate=call_calculator, accuracy=0.4),
     "delegate": Task(make_rows=make_sums, demonstrate=hand_over, accuracy=0.85, max_context_tokens=384),
     "guessing": Task(make_rows=make_numbers, demonstrate=halve_four_times, max_steps=150),
-    "python": Task(make_rows=make_problems, demonstrate=run_program, accuracy=0.5, max_context_tokens=192),
+    "python": Task(make_rows=make_problems, demonstrate=run_program, accuracy=0.3, max_context_tokens=192),
     "search": Task(make_rows=make_facts, demonstrate=search_and_read, accuracy=0.6, max_context_tokens=256),
 }
 """By the name of the folder that they are made in: ``results/tiny_<name>``."""

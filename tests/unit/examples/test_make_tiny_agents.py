@@ -228,6 +228,23 @@ def test_demonstrations_are_of_the_rows_that_a_task_has_for_them(
     assert shown == {"val", "taught"}
 
 
+def test_demonstrations_end_when_the_model_repeats_some_of_every_kind(
+    maker: ModuleType, tasks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_rows(seed: int) -> dict[str, list[dict[str, str]]]:
+        rows = [{"question": str(number), "answer": "1", "kind": str(number % 2)} for number in range(6)]
+        return {"train": rows, "val": rows}
+
+    def demonstrate(row: dict[str, str], chance: random.Random) -> list[tuple[str, bool]]:
+        return [tasks.asked(row["question"]), tasks.said(row["answer"])]
+
+    for shares, steps in (((1.0, 1.0), 5), ((1.0, 0.25), 5), ((1.0, 0.2), 9)):
+        found = iter(shares)
+        monkeypatch.setattr(maker, "share_repeated", lambda model, examples, found=found: next(found))
+        task = tasks.Task(make_rows=make_rows, demonstrate=demonstrate, accuracy=0.25, max_steps=9)
+        assert maker.make(task, tmp_path, seed=0) == steps
+
+
 def test_rows_and_a_model_are_written(maker: ModuleType, tasks: ModuleType, tmp_path: Path) -> None:
     task = tasks.Task(make_rows=tasks.make_numbers, demonstrate=tasks.halve_four_times, accuracy=0.0, max_steps=9)
     assert maker.make(task, tmp_path / "made", seed=0) == maker.STEPS_BETWEEN_TESTS
