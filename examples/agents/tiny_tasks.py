@@ -227,7 +227,7 @@ TASKS: dict[str, Task] = {
     "calculator": Task(make_rows=make_products, demonstrate=call_calculator, accuracy=0.4),
     "delegate": Task(make_rows=make_sums, demonstrate=hand_over, accuracy=0.85, max_context_tokens=384),
     "guessing": Task(make_rows=make_numbers, demonstrate=halve_four_times, max_steps=150),
-    "python": Task(make_rows=make_problems, demonstrate=run_program, accuracy=0.3, max_context_tokens=192),
+    "python": Task(make_rows=make_problems, demonstrate=run_program, accuracy=0.1, max_context_tokens=192),
     "search": Task(make_rows=make_facts, demonstrate=search_and_read, accuracy=0.6, max_context_tokens=256),
 }
 """By the name of the folder that they are made in: ``results/tiny_<name>``."""
