@@ -30,8 +30,8 @@ class UserFunction:
 
     A plain function is called in a thread of its own; calls that come together share one for as long as the function is
     quick. Coroutines share an event loop in a thread of its own, so that clients that belong to a loop can be used
-    again. If one of them blocks that loop, it is left to itself with the loop
-    as soon as its call is cancelled, and the next call gets another.
+    again. If one of them blocks that loop, it is left to itself with the loop as soon as its call is cancelled, and the
+    next call gets another.
 
     Args:
         function: What is called.
