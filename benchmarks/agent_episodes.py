@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -168,26 +168,23 @@ class Contest:
         config = MultiTurnConfig(workflow="multi_turn", respond=f"{__name__}:{more.__name__}")
         self.workflow = MultiTurnWorkflow(config, context)
 
-    async def by_workflow(self) -> None:
-        """Play the episodes in this process."""
+    async def seconds_by_workflow(self) -> tuple[float, float]:
+        """Play the episodes in this process; return how long they take, and its CPU time for them.
+
+        Their rows are there before, as those of a run are, which reads its data once.
+        """
         self.recorded = [RecordedClient(self.engine) for _ in range(NUM_EPISODES)]
         engines = make_episodes(self.recorded, self.template, turn_tokens=VARIED_TOKENS)
-        await asyncio.gather(*(play_episode(self.workflow, each, timeout_seconds=None) for each in engines))
+        return await _seconds_of(*(play_episode(self.workflow, each, timeout_seconds=None) for each in engines))
 
-    async def by_engine(self) -> None:
-        """Give the engine the prompts of the last episodes, each when the one before it has been completed."""
+    async def seconds_by_engine(self) -> tuple[float, float]:
+        """Return the same for the bare engine: it gets the prompts of the last episodes, turn by turn of each."""
 
         async def repeat(client: RecordedClient) -> None:
             for request, _ in client.turns:
                 await self.engine.generate(request)
 
-        await asyncio.gather(*map(repeat, self.recorded))
-
-    async def seconds(self, play: Callable[[], Any]) -> tuple[float, float]:
-        """Return how long the episodes take, and this process's CPU time for them."""
-        begin, cpu = time.perf_counter(), time.process_time()
-        await play()
-        return time.perf_counter() - begin, time.process_time() - cpu
+        return await _seconds_of(*map(repeat, self.recorded))
 
     async def seconds_by_http(self) -> tuple[float, float]:
         """Return the same for a client in a process of its own, which has been started."""
@@ -205,6 +202,12 @@ class Contest:
             return found
         finally:
             await server.close()
+
+
+async def _seconds_of(*played: Coroutine[Any, Any, Any]) -> tuple[float, float]:
+    begin, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*played)
+    return time.perf_counter() - begin, time.process_time() - cpu
 
 
 async def _seconds_of_client(
@@ -233,8 +236,8 @@ def measure_tokens(rounds: int, model: Path, name: str) -> dict[str, Any]:
         async with started(name, model) as engine:
             contest = Contest(engine)
             sides: dict[str, Callable[[], Any]] = {
-                "workflow": lambda: contest.seconds(contest.by_workflow),
-                "engine": lambda: contest.seconds(contest.by_engine),
+                "workflow": contest.seconds_by_workflow,
+                "engine": contest.seconds_by_engine,
                 "http": contest.seconds_by_http,
             }
             measured: dict[str, list[float]] = {side: [] for side in sides}
