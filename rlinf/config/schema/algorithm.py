@@ -626,8 +626,8 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     carry_over: Fraction = 0.0
     """Share of a step's groups that it need not wait for: it trains on those that are done first, and the others are
     trained on by later steps, each once, at most ``staleness_threshold`` versions after they were begun. Slow episodes
-    then hold up no step, and are left out no more often than others; but which step has a group depends on time. 0
-    trains on groups in the order in which they were begun."""
+    then hold up no step, and are left out no more often than others; but which step has a group depends on time, and
+    generation begins a step less ahead. 0 trains on groups in the order in which they were begun."""
     recompute_logprobs: bool = True
     """Take the log-probabilities of the policy that answered from the trainer, before its first update, rather than
     from the engine, whose kernels round differently."""
