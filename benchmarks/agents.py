@@ -12,7 +12,7 @@ nothing. ``messages`` (P6): what a token costs the driver and the process that p
 ``steps`` (P2): seconds of a step of tiny math with the workflow ``rlvr`` against the same without a section ``agent``.
 ``slow`` (P5): seconds of a step whose responses take 0.05 s, against one in which one of twenty takes twenty times as
 long; in order; with generation up to two steps ahead (``algorithm.staleness_threshold=2``), which makes all samples two
-versions old; and with a quarter of the groups left to the next step (``algorithm.carry_over=0.25``, a threshold of 1),
+versions old; and with up to half of the groups left to the next step (``algorithm.carry_over=0.5``, a threshold of 1),
 which makes these one version old: of that P5 speaks.
 
 ``forks`` (P4): a training step on episodes of eight turns whose client rewrites every turn, against one with as many
