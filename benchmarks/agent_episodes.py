@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
 import random
 import statistics
@@ -235,6 +236,8 @@ def measure_tokens(rounds: int, model: Path, name: str) -> dict[str, Any]:
     async def measure() -> dict[str, Any]:
         async with started(name, model) as engine:
             contest = Contest(engine)
+            gc.collect()
+            gc.freeze()  # as workers do
             sides: dict[str, Callable[[], Any]] = {
                 "workflow": contest.seconds_by_workflow,
                 "engine": contest.seconds_by_engine,
