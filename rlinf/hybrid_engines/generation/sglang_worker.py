@@ -11,7 +11,7 @@ from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
 from rlinf.data.messages.generation import SamplingParams
 from rlinf.hybrid_engines.generation.sampler import Sampler
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
-from rlinf.hybrid_engines.generation.weight_shards import find_part, part_of
+from rlinf.hybrid_engines.generation.weight_shards import find_parts, part_of
 
 SAMPLED = "rlinf_sampled"
 """Name under which each token and both its log-probabilities travel back, next to SGLang's own."""
@@ -31,8 +31,8 @@ def copy_weights_out(model: torch.nn.Module, targets: list[tuple[str, torch.Tens
         targets: Names of the checkpoint and tensors for the whole weights. Those whose weight is not found are left as
             they are: an error here would end SGLang.
     """
-    for name, target in targets:
-        found = find_part(model, name, _FUSED)
+    parts = find_parts(model, [name for name, _ in targets], _FUSED)
+    for (_, target), found in zip(targets, parts, strict=True):
         if found is not None:
             index = get_tensor_model_parallel_rank() // found.num_copies
             part = part_of(target, size=found.tensor.shape[found.dim or 0], dim=found.dim, index=index)

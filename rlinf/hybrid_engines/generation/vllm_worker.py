@@ -15,7 +15,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from rlinf.hybrid_engines.generation.sampler import TokenFilter, filter_logprobs
-from rlinf.hybrid_engines.generation.weight_shards import Shard, find_part
+from rlinf.hybrid_engines.generation.weight_shards import Shard, WeightPart, find_parts
 
 REQUEST_KEY = "rlinf"
 """Name in ``SamplingParams.extra_args`` of what ``TokenFilterProcessor`` needs to know of a request."""
@@ -79,7 +79,9 @@ class WeightExtension:
         Raises:
             KeyError: Without pipeline stages: the model has no such weight.
         """
-        found = {name: self._read(name) for name in names}
+        model = self.model_runner.model
+        parts = find_parts(model, names, model.packed_modules_mapping)
+        found = {name: self._shard(part) for name, part in zip(names, parts, strict=True)}
         if get_pp_group().world_size == 1 and None in found.values():
             raise KeyError(f"The model has no weight '{next(name for name, shard in found.items() if shard is None)}'.")
         return {name: shard for name, shard in found.items() if shard is not None}
@@ -95,9 +97,7 @@ class WeightExtension:
         parameters: Iterable[tuple[str, torch.nn.Parameter]] = self.model_runner.model.named_parameters()
         return parameters
 
-    def _read(self, name: str) -> Shard | None:
-        model = self.model_runner.model
-        part = find_part(model, name, model.packed_modules_mapping)
+    def _shard(self, part: WeightPart | None) -> Shard | None:
         if part is None:
             return None
         is_copy = part.dim is not None and get_tensor_model_parallel_rank() % part.num_copies != 0

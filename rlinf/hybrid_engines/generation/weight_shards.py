@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -66,15 +66,27 @@ class WeightPart:
     num_copies: int = 1
 
 
-def find_part(model: torch.nn.Module, name: str, fused: Mapping[str, Sequence[str]]) -> WeightPart | None:
-    """Return a worker's part of a weight; None where the model has no such weight.
+def find_parts(
+    model: torch.nn.Module, names: Iterable[str], fused: Mapping[str, Sequence[str]]
+) -> Iterator[WeightPart | None]:
+    """Yield a worker's parts of weights; None for one that the model has not.
 
     Args:
         model: That of a worker of vLLM or SGLang.
-        name: The checkpoint's.
+        names: The checkpoint's.
         fused: Layers that the engine computes together, with the checkpoint's names of their parts.
     """
     parameters = dict(model.named_parameters())
+    for name in names:
+        yield _find_part(model, parameters, name, fused)
+
+
+def _find_part(
+    model: torch.nn.Module,
+    parameters: Mapping[str, torch.nn.Parameter],
+    name: str,
+    fused: Mapping[str, Sequence[str]],
+) -> WeightPart | None:
     if name in parameters:
         module = model.get_submodule(name.rpartition(".")[0])
         return WeightPart(parameters[name], module, _dim(module, parameters[name]))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlinf.hybrid_engines.generation.weight_shards import Shard, WeightPart, find_part, join_shards, part_of
+from rlinf.hybrid_engines.generation.weight_shards import Shard, WeightPart, find_parts, join_shards, part_of
 
 WHOLE = torch.arange(24.0).view(6, 4)
 
@@ -82,7 +82,7 @@ def test_parts_of_layers_that_are_computed_together_are_found(
     name: str, layer: str, rows: slice, num_copies: int
 ) -> None:
     model = make_model()
-    part = find_part(model, name, FUSED)
+    (part,) = find_parts(model, [name], FUSED)
     assert part is not None
     assert part.module is model.get_submodule(layer)
     assert torch.equal(part.tensor, part.module.weight[rows])
@@ -92,7 +92,8 @@ def test_parts_of_layers_that_are_computed_together_are_found(
 
 def test_weights_are_found_by_their_names_with_the_dimension_in_which_they_are_spread() -> None:
     model = make_model()
-    assert find_part(model, "attn.o_proj.weight", FUSED) == WeightPart(model.attn.o_proj.weight, model.attn.o_proj, 1)
-    assert find_part(model, "norm.weight", FUSED) == WeightPart(model.norm.weight, model.norm, None)
-    for name in ("attn.q_proj.bias", "attn.other_proj.weight", "mlp.q_proj.weight", "q_proj.weight"):
-        assert find_part(model, name, FUSED) is None
+    missing = ("attn.q_proj.bias", "attn.other_proj.weight", "mlp.q_proj.weight", "q_proj.weight")
+    first, *nothing, last = find_parts(model, ["attn.o_proj.weight", *missing, "norm.weight"], FUSED)
+    assert first == WeightPart(model.attn.o_proj.weight, model.attn.o_proj, 1)
+    assert last == WeightPart(model.norm.weight, model.norm, None)
+    assert nothing == [None] * len(missing)
