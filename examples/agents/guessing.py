@@ -32,11 +32,12 @@ def respond_at_random(reply: Reply, prompt: Prompt) -> str | float:
 
 
 def respond_with_rewards(reply: Reply, prompt: Prompt) -> dict[str, object] | str | float:
-    """Do what ``respond`` does, and reward each guess by its distance: from 0 down to -0.1.
+    """Do what ``respond`` does, and reward each guess by its distance: from 0 down to -0.1, which what is no number gets.
 
     They are for estimators with returns: algorithm.adv_type=reinpp.
     """
     response = respond(reply, prompt)
-    if response in {"higher", "lower"}:
-        return {"content": response, "reward": -abs(int(reply.text[:9]) - int(str(prompt.reference))) / 640}
-    return response
+    if not isinstance(response, str):
+        return response
+    distance = 64 if response == "number" else abs(int(reply.text[:9]) - int(str(prompt.reference)))
+    return {"content": response, "reward": -min(distance, 64) / 640}

@@ -169,7 +169,8 @@ def test_guesses_may_be_rewarded_by_their_distance() -> None:
     assert (near["content"], far["content"]) == ("lower", "higher")
     assert 0 > near["reward"] > far["reward"] > -0.1
     assert responder.respond_with_rewards(SimpleNamespace(text="32", turn=0), prompt) == 1.0
-    assert responder.respond_with_rewards(SimpleNamespace(text="x", turn=0), prompt) == "number"
+    nonsense = responder.respond_with_rewards(SimpleNamespace(text="x", turn=0), prompt)
+    assert nonsense == {"content": "number", "reward": -0.1}, "nothing is gained by saying nothing"
 
 
 def test_facts_are_searched_for_and_those_evaluated_on_are_new(tasks: ModuleType) -> None:
