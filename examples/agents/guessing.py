@@ -32,7 +32,7 @@ def respond_at_random(reply: Reply, prompt: Prompt) -> str | float:
 
 
 def respond_with_rewards(reply: Reply, prompt: Prompt) -> dict[str, object] | str | float:
-    """Do what ``respond`` does, and reward each guess by its distance: from 0 down to -0.1, which what is no number gets.
+    """Do what ``respond`` does, and reward each guess by its distance: from 0 down to -0.1, as what is no number.
 
     They are for estimators with returns: algorithm.adv_type=reinpp.
     """
