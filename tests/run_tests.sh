@@ -147,7 +147,8 @@ run_guest() {
   local name="$1" target=(embodied --extras "testing,$1") packages=() files
   case "$name" in
     vllm | sglang) target=(reason --engine "$name" --backend megatron --extras testing) ;;
-    maniskill | libero) target=(embodied --env "$name" --extras testing) ;;
+    maniskill) target=(embodied --env "$name" --extras testing) ;;
+    libero) target=(embodied --env "$name" --extras "testing,vla") ;;
     calvin) target=(embodied --guest calvin --extras testing) ;;
     lerobot) target=(embodied --extras "testing,data,reasoning") ;;
     frameworks) target=(embodied --extras "testing,agents") ;;
