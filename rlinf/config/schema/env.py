@@ -305,7 +305,7 @@ class LiberoEnvConfig(EnvConfig):
     """``libero_object``: also show where the object and the basket are and whether the object is held, under
     ``objects``; the scripted policy needs it."""
     disturbance: Fraction = 0.0
-    """Probability that an action moves the hand at random instead: demonstrations then show how to go on."""
+    """Probability that an action begins a push, of up to 6 cm by the sixth: demonstrations then show how to go on."""
     assets_path: str | None = None
     """LIBERO's folder ``assets``; null is what ``RLINF_LIBERO_ASSETS`` names, else where the installer puts it."""
 

@@ -27,6 +27,8 @@ _SEED = 0
 _CAMERAS = {"main_images": "agentview", "wrist_images": "robot0_eye_in_hand"}
 _VIDEO_SIZE = 256
 _NO_LIMIT = 2**62
+_PUSH_ACTIONS = 6
+"""How long a disturbance lasts: the hand comes up to 6 cm off its way."""
 _COLLISION_GEOMS = 0
 """MuJoCo's group of the geometry that robosuite does not render."""
 
@@ -43,7 +45,7 @@ class LiberoSingleEnv:
         image_size: Height and width of both cameras' images.
         is_light: Render without shadow maps and multisampling.
         shows_objects: Whether observations have ``objects``.
-        disturbance: Probability that an action's motion is a random one.
+        disturbance: Probability that an action begins a push: some actions have one random motion.
         assets_path: LIBERO's folder of that name; None is the installed one.
     """
 
@@ -68,6 +70,7 @@ class LiberoSingleEnv:
         self._rest = np.array([0.0] * 6 + [-1.0 if opens_gripper else 0.0])
         self._image_size, self._is_light, self._shows_objects = image_size, is_light, shows_objects
         self._disturbance, self._generator = disturbance, np.random.default_rng(0)
+        self._pushes: list[npt.NDArray[np.float64]] = []
         self._task = -1
         self._env: Any = None
         self._states: npt.NDArray[np.float64] = np.zeros((0, 0))
@@ -87,7 +90,7 @@ class LiberoSingleEnv:
 
     def reset(self, seed: int) -> Any:
         """Start from the published state that ``seed`` names, as it does disturbances; see ``LiberoStarts``."""
-        self._generator = np.random.default_rng(seed)
+        self._generator, self._pushes = np.random.default_rng(seed), []
         task, trial = self._starts.start(seed, self._own_task)
         with _global_seed():
             self._build(task)
@@ -112,8 +115,10 @@ class LiberoSingleEnv:
         the task's success, which terminates, and 0 before.
         """
         wanted = np.array(action, np.float64)
-        if self._disturbance and self._generator.random() < self._disturbance:
-            wanted[:3] = self._generator.uniform(-1.0, 1.0, 3)
+        if not self._pushes and self._disturbance and self._generator.random() < self._disturbance:
+            self._pushes = [self._generator.uniform(-1.0, 1.0, 3)] * _PUSH_ACTIONS
+        if self._pushes:
+            wanted[:3] = self._pushes.pop()
         with _global_seed():
             obs = self._env.step(wanted)[0]
         success = bool(self._env.check_success())

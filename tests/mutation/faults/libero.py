@@ -64,15 +64,27 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rlinf/envs/simulators/libero_single.py",
-        "        self._generator = np.random.default_rng(seed)\n",
-        "",
+        "self._generator, self._pushes = np.random.default_rng(seed), []",
+        "self._pushes = []",
         "disturbances depend on the episodes before",
     ),
     _fault(
         "rlinf/envs/simulators/libero_single.py",
-        "if self._disturbance and self._generator.random() < self._disturbance:",
-        "if self._disturbance and self._generator.random() > self._disturbance:",
+        "self._generator, self._pushes = np.random.default_rng(seed), []",
+        "self._generator = np.random.default_rng(seed)",
+        "a disturbance goes on in the next episode",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_single.py",
+        "if not self._pushes and self._disturbance and self._generator.random() < self._disturbance:",
+        "if not self._pushes and self._disturbance and self._generator.random() > self._disturbance:",
         "disturbances come where they are not asked for",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_single.py",
+        "[self._generator.uniform(-1.0, 1.0, 3)] * _PUSH_ACTIONS",
+        "[self._generator.uniform(-1.0, 1.0, 3)]",
+        "a disturbance lasts for one action",
     ),
     _fault(
         "rlinf/envs/simulators/libero_single.py",

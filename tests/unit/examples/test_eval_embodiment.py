@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlinf.config import load_recipe, validate_cfg
+
 ROOT = Path(__file__).parents[3]
 SUITES = sorted(file.stem for file in (ROOT / "evaluations").glob("*/*_eval.yaml"))
 
@@ -30,6 +32,17 @@ def test_a_suite_is_evaluated_by_its_own_configuration(name: str) -> None:
     assert run.returncode == 0, run.stderr
     assert "evaluations/libero/libero_object_eval.yaml actor.model.model_path=models/oft" in run.stdout
     assert "runner.only_eval=true" in run.stdout
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_suite_is_played_by_another_model(suite: str) -> None:
+    (file,) = (ROOT / "evaluations").glob(f"*/{suite}.yaml")
+    published = load_recipe(file, ["actor.model.model_path=models/oft"]).actor.model
+    assert (published.model_type, published.num_action_chunks, published.head) == ("openvla_oft", 8, "l1")
+    cfg = load_recipe(
+        file, ["model@actor.model=openpi", "actor.model.model_path=models/pi", "actor.model.variant=pi05"]
+    )
+    assert validate_cfg(cfg).actor.model.model_type == "openpi"
 
 
 def test_an_unknown_suite_is_refused() -> None:

@@ -14,6 +14,7 @@ from rlinf.envs.simulators.libero_single import LiberoSingleEnv, axis_angle, mak
 from rlinf.envs.simulators.libero_starts import LiberoStarts
 
 _STEPS = 12
+_REST = [0.0] * 6 + [-1.0]
 
 
 def build(*, tasks: tuple[int, ...] = (0,), own_task: int | None = 0, **kwargs: bool | float) -> LiberoSingleEnv:
@@ -164,10 +165,7 @@ def test_images_are_those_of_the_published_evaluation(env: LiberoSingleEnv) -> N
 def test_disturbances_move_the_hand_and_are_named_by_the_seed(env: LiberoSingleEnv) -> None:
     def hand(seed: int) -> NDArray[np.float64]:
         env.reset(seed)
-        for _ in range(8):
-            raw = env.step([0.0] * 6 + [-1.0])[0]
-        place: NDArray[np.float64] = raw["robot0_eef_pos"]
-        return place
+        return _rest(env, 8)
 
     rest = hand(0)
     env._disturbance = 1.0
@@ -179,3 +177,32 @@ def test_disturbances_move_the_hand_and_are_named_by_the_seed(env: LiberoSingleE
         assert np.abs(hand(50) - pushed).max() > 0.005
     finally:
         env._disturbance = 0.0
+
+
+@pytest.mark.libero
+def test_a_disturbance_lasts_for_some_actions_of_its_episode(env: LiberoSingleEnv) -> None:
+    def pushed() -> None:
+        env.reset(0)
+        env._disturbance = 1.0
+        env.step(_REST)
+        env._disturbance = 0.0
+
+    env.reset(0)
+    rest = _rest(env, 8)
+    pushed()
+    whole = _rest(env, 7)
+    pushed()
+    env._pushes.clear()
+    one_action = _rest(env, 7)
+    assert np.linalg.norm(whole - rest) > 3 * np.linalg.norm(one_action - rest)
+    pushed()
+    env.reset(0)
+    assert np.array_equal(_rest(env, 8), rest)
+
+
+def _rest(env: LiberoSingleEnv, num_actions: int) -> NDArray[np.float64]:
+    """Play actions without a motion; return where the hand is."""
+    for _ in range(num_actions):
+        raw = env.step(_REST)[0]
+    place: NDArray[np.float64] = raw["robot0_eef_pos"]
+    return place
