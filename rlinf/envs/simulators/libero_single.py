@@ -28,7 +28,7 @@ _CAMERAS = {"main_images": "agentview", "wrist_images": "robot0_eye_in_hand"}
 _VIDEO_SIZE = 256
 _NO_LIMIT = 2**62
 _PUSH_ACTIONS = 6
-"""How long a disturbance lasts: the hand comes up to 6 cm off its way."""
+"""How long a push lasts: the hand comes up to 6 cm off its way."""
 _COLLISION_GEOMS = 0
 """MuJoCo's group of the geometry that robosuite does not render."""
 
@@ -45,7 +45,7 @@ class LiberoSingleEnv:
         image_size: Height and width of both cameras' images.
         is_light: Render without shadow maps and multisampling.
         shows_objects: Whether observations have ``objects``.
-        disturbance: Probability that an action begins a push: some actions have one random motion.
+        disturbance: Probability that an action begins a push: it and the next five have one random motion.
         assets_path: LIBERO's folder of that name; None is the installed one.
     """
 

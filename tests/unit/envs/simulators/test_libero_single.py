@@ -184,8 +184,10 @@ def test_a_disturbance_lasts_for_some_actions_of_its_episode(env: LiberoSingleEn
     def pushed() -> None:
         env.reset(0)
         env._disturbance = 1.0
-        env.step(_REST)
-        env._disturbance = 0.0
+        try:
+            env.step(_REST)
+        finally:
+            env._disturbance = 0.0
 
     env.reset(0)
     rest = _rest(env, 8)
