@@ -57,6 +57,11 @@ def scenes(cfg: LangPickEnvConfig, count: int) -> tuple[Observation, torch.Tenso
     return obs, obs["objects"].view(-1, 3, 3)[..., :2]
 
 
+def learner(model: VLAConfig) -> BasePolicy:
+    """Return the policy of a section ``actor.model``; what the recipe keeps (``freeze``) is what has to learn here."""
+    return get_policy(dataclasses.replace(model, add_value_head=False, freeze=[]))
+
+
 def features(
     policy: BasePolicy, record: dict[str, torch.Tensor], generator: torch.Generator
 ) -> dict[str, torch.Tensor]:
@@ -215,7 +220,7 @@ def main() -> None:
     env, model = cfg.env.eval, cfg.actor.model
     assert isinstance(env, LangPickEnvConfig), "the scenes are those of langpick"
     assert isinstance(model, VLAConfig)
-    policy = get_policy(dataclasses.replace(model, add_value_head=False))
+    policy = learner(model)
     obs, cubes = scenes(env, args.scenes)
     grounding = Grounding(policy, obs, cubes, held_out=300)
     steps = grounding.train(args.steps, target=args.target, batch_size=args.batch_size, lr=args.lr, seed=args.seed)

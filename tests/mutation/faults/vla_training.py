@@ -25,6 +25,13 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "toolkits/vla/ground_tiny.py",
+        "add_value_head=False, freeze=[])",
+        "add_value_head=False)",
+        GROUNDING,
+        "what the recipe of RL keeps learns nothing",
+    ),
+    Fault(
+        "toolkits/vla/ground_tiny.py",
         "if min(right.values()) >= target:",
         "if max(right.values()) >= target:",
         GROUNDING,

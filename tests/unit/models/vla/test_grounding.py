@@ -10,7 +10,7 @@ import torch
 from rlinf.data.messages.embodied import Observation
 from tests.unit.models.vla.pi_policies import pi_policy
 from tests.unit.models.vla.vla_policies import observations
-from toolkits.vla.ground_tiny import Grounding, bins_of, features, mean_of, right_share
+from toolkits.vla.ground_tiny import Grounding, bins_of, features, learner, mean_of, right_share
 
 pytest.importorskip("transformers")
 both = pytest.mark.parametrize("variant", ["pi0", "pi05"])
@@ -41,6 +41,13 @@ def test_grounding_teaches_nothing_that_the_expert_does_not_see(variant: str, tm
     assert grounded <= used
     expert = taught(features(policy, record, torch.Generator().manual_seed(0))["expert"])
     assert expert == used - {"action_out_proj.weight", "action_out_proj.bias"}
+
+
+def test_what_reinforcement_learning_keeps_is_what_learns_here(tmp_path: Path) -> None:
+    of_recipe = pi_policy(tmp_path, "pi0", freeze=["vision", "projector", "language"], add_value_head=True)
+    policy = learner(of_recipe.cfg)
+    assert all(parameter.requires_grad for parameter in policy.parameters())
+    assert not any(name.startswith("value_head.") for name, _ in policy.named_parameters())
 
 
 def scenes() -> tuple[Observation, torch.Tensor]:
