@@ -2,11 +2,12 @@
 
     python toolkits/vla/ground_tiny.py langpick_grpo_openpi_tiny
 
-Asks the recipe's model where the cube is that the sentence names, where all cubes are, and how far the named one is
-from the hand, on scenes of its environment with the hand anywhere, until the share of right answers on held-out scenes
-is ``--target``, and writes the weights back to ``actor.model.model_path``, with the shares. Without this stage
-imitation of demonstrations learns to ignore images. Called again, it goes on from where it was. Further arguments are
-overrides of the recipe.
+Asks the recipe's model questions on scenes of its environment with the hand anywhere, and writes the weights back to
+``actor.model.model_path``, with the share of right answers. First its images alone: where each cube is, until the
+answers on held-out scenes are off by ``--image-target`` at most. Then the whole model, which takes the images as they
+are: where the cube is that the sentence names, where all cubes are, and how far the hand is from the named one, until
+the share of right answers is ``--target``. Without this stage imitation of demonstrations learns to ignore images.
+Called again, it goes on from where it was. Further arguments are overrides of the recipe.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import dataclasses
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -44,6 +46,7 @@ _WAYS = torch.tensor([-0.3, 0.3])
 """How far the hand may have to go along an axis, in meters; divided into ``_WAY_BINS``."""
 _WAY_BINS = 24
 _WARMUP = 50
+_REPORT = 50
 
 
 def scenes(cfg: LangPickEnvConfig, count: int) -> tuple[Observation, torch.Tensor]:
@@ -62,17 +65,38 @@ def learner(model: VLAConfig) -> BasePolicy:
     return get_policy(dataclasses.replace(model, add_value_head=False, freeze=[]))
 
 
+def image_parts(policy: BasePolicy) -> list[nn.Module]:
+    """Return what turns images into what the language model reads."""
+    if isinstance(policy, OpenVLAOFTPolicy):
+        return [policy.vision_backbone, policy.projector]
+    assert isinstance(policy, PiPolicy)
+    parts = policy.paligemma_with_expert.parts
+    return [parts["vision_tower"], parts["multi_modal_projector"]]
+
+
+def patches(policy: BasePolicy, record: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return what the language model reads of images, [N, P, W]."""
+    if isinstance(policy, OpenVLAOFTPolicy):
+        return policy.see(record)
+    assert isinstance(policy, PiPolicy)
+    return policy.paligemma_with_expert.see([record[f"images.{key}"] for key in policy.cfg.image_keys])
+
+
 def features(
     policy: BasePolicy, record: dict[str, torch.Tensor], generator: torch.Generator
 ) -> dict[str, torch.Tensor]:
-    """Return what answers are read from: ``prefix`` [N, W], of images and words, and a flow's ``expert`` [N, E].
+    """Return what answers are read from: ``prefix`` [N, W], of images and words, and ``actions`` [N, R, K, E].
 
-    The expert attends to keys and values, never to the language model's output: an answer that is read from the output
-    may come from the last layer alone, and then says nothing to the expert. The expert's part is what its velocity at
-    noise is read from, the mean over the executed actions.
+    The expert of a flow attends to keys and values, never to the language model's output: an answer that is read from
+    the output may come from the last layer alone, and then says nothing to the expert. What velocities at noise are
+    read from says it as well: their mean over the executed actions is one reading (``R``) of both axes (``K`` is 1).
+    A policy of tokens chooses each number of each action by itself: there are ``C`` readings of either axis (``K`` is
+    2), so that each place in the chunk learns what it is for.
     """
     if isinstance(policy, OpenVLAOFTPolicy):
-        return {"prefix": policy.hidden_states(record)[:, 0]}
+        hidden = policy.hidden_states(record)
+        places = hidden.view(len(hidden), policy.cfg.num_action_chunks, policy.cfg.action_dim, -1)
+        return {"prefix": hidden[:, 0], "actions": places[:, :, :2]}
     assert isinstance(policy, PiPolicy)
     prefix = policy.prefix(record)
     rows = torch.arange(len(prefix.there))
@@ -80,7 +104,7 @@ def features(
     words = torch.cat([tensor[rows, :, last].flatten(1) for tensor in prefix.keys_values[-1]], -1)
     noise = torch.randn(len(rows), 1, policy.cfg.horizon, policy.padded_dim, generator=generator)
     output = policy.expert_output(prefix, record["state"], noise, torch.ones(1))
-    return {"prefix": words, "expert": output[:, 0, : policy.cfg.num_action_chunks].mean(1)}
+    return {"prefix": words, "actions": output[:, :, : policy.cfg.num_action_chunks].mean(2, keepdim=True)}
 
 
 def bins_of(numbers: torch.Tensor, area: torch.Tensor, count: int) -> torch.Tensor:
@@ -109,9 +133,10 @@ def right_share(places: torch.Tensor, cubes: torch.Tensor, named: torch.Tensor) 
 class Grounding:
     """Questions on scenes, and heads that answer them.
 
-    ``named`` and ``all`` ask for places, what the policy's head for actions sees of images and words; ``way``, for a
-    flow, asks its expert how far the hand has to go. An answer on all cubes needs no word: it is found first, and what
-    the word chooses among is then there.
+    ``seen`` asks what the language model reads of images where the cubes are: each patch says how likely it is the one
+    to ask about a cube, and where that cube then is. ``named`` and ``all`` ask for places, what the policy's head for
+    actions sees of images and words; ``way`` asks what actions are read from how far the hand has to go. An answer on
+    all cubes needs no word: it is found first, and what the word chooses among is then there.
 
     Args:
         policy: Learns.
@@ -124,22 +149,23 @@ class Grounding:
         self.policy, self.obs, self.cubes, self.held_out = policy, obs, cubes, held_out
         first = torch.zeros(1, dtype=torch.int64)
         with torch.no_grad():
-            seen = features(policy, self._record(first, first), torch.Generator())
-        width = seen["prefix"].shape[-1]
+            record = self._record(first, first)
+            width = patches(policy, record).shape[-1]
+            seen = features(policy, record, torch.Generator())
+        self.seen = nn.ModuleDict({"which": nn.Linear(width, 3), "place": nn.Linear(width, 2 * _BINS)})
+        width, axes = seen["prefix"].shape[-1], seen["actions"].shape[2]
         self.heads = nn.ModuleDict({"named": nn.Linear(width, 2 * _BINS), "all": nn.Linear(width, 6 * _BINS)})
-        if "expert" in seen:
-            self.heads["way"] = nn.Linear(seen["expert"].shape[-1], 2 * _WAY_BINS)
+        self.heads["way"] = nn.Linear(seen["actions"].shape[-1], 2 * _WAY_BINS // axes)
 
     def answers(self, rows: torch.Tensor, named: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """Return logits [N, numbers, bins] for scenes and the cubes that were named, both int64 [N], by question."""
         seen = features(self.policy, self._record(rows, named), generator)
         found = {name: self.heads[name](seen["prefix"]).view(len(rows), -1, _BINS) for name in ("named", "all")}
-        if "expert" in seen:
-            found["way"] = self.heads["way"](seen["expert"]).view(len(rows), 2, _WAY_BINS)
+        found["way"] = self.heads["way"](seen["actions"]).view(len(rows), -1, _WAY_BINS)
         return found
 
     def truths(self, rows: torch.Tensor, named: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the right bins, int64 [N, numbers], by question."""
+        """Return the right bins, int64 [N, numbers], by question; ``way`` has one number of each axis."""
         cubes = self.cubes[rows]
         way = self.cubes[rows, named] - self.obs["states"][rows, :2]
         return {
@@ -148,8 +174,48 @@ class Grounding:
             "way": bins_of(way, _WAYS, _WAY_BINS),
         }
 
+    def see(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what images alone say of scenes, int64 [N]: log-likelihoods [N, 3] and places [N, 3, 2] of cubes.
+
+        A likelihood is a mixture over patches.
+        """
+        looked = patches(self.policy, self._record(rows, torch.zeros_like(rows)))
+        which = self.seen["which"](looked).log_softmax(1)
+        place = self.seen["place"](looked).view(len(rows), -1, 1, 2, _BINS).log_softmax(-1)
+        truths = bins_of(self.cubes[rows], _AREA, _BINS)[:, None, :, :, None]
+        likelihood = place.expand(-1, -1, 3, -1, -1).gather(-1, truths.expand(-1, place.shape[1], -1, -1, -1))
+        means = mean_of(place.squeeze(2), _AREA)
+        return (which + likelihood.flatten(3).sum(-1)).logsumexp(1), torch.einsum("npc,npa->nca", which.exp(), means)
+
+    def train_images(self, steps: int, *, target: float, batch_size: int, lr: float, seed: int) -> int:
+        """Ask images alone where the cubes are; see ``train``.
+
+        Args:
+            steps: At most.
+            target: Mean distance between answers and cubes, in meters, at which it ends.
+            batch_size: Scenes of a step.
+            lr: Learning rate.
+            seed: Of the scenes.
+
+        Returns:
+            Steps made.
+        """
+        learners: list[nn.Module] = [*image_parts(self.policy), self.seen]
+
+        def loss(rows: torch.Tensor, named: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+            del named, generator
+            return -self.see(rows)[0].mean()
+
+        def is_done() -> bool:
+            distance = self.measure_images()
+            print(f"  images: off by {100 * distance:.1f} cm", flush=True)
+            return distance <= target
+
+        parameters = [parameter for part in learners for parameter in part.parameters()]
+        return self._train(parameters, loss, is_done, steps=steps, batch_size=batch_size, lr=lr, seed=seed)
+
     def train(self, steps: int, *, target: float, batch_size: int, lr: float, seed: int) -> int:
-        """Answer random questions; report every 100 steps.
+        """Ask the whole model random questions; report every 50 steps. Images stay what they are.
 
         Args:
             steps: At most.
@@ -161,7 +227,37 @@ class Grounding:
         Returns:
             Steps made.
         """
-        parameters = [*self.policy.parameters(), *self.heads.parameters()]
+        for part in image_parts(self.policy):
+            part.requires_grad_(False)
+
+        def loss(rows: torch.Tensor, named: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+            truths = self.truths(rows, named)
+            losses = []
+            for name, answer in self.answers(rows, named, generator).items():
+                truth = truths[name].repeat(1, answer.shape[1] // truths[name].shape[1])
+                losses.append(nn.functional.cross_entropy(answer.flatten(0, 1), truth.flatten()))
+            return torch.stack(losses).sum()
+
+        def is_done() -> bool:
+            right = self.measure()
+            print(f"  words: right {right}", flush=True)
+            return min(right.values()) >= target
+
+        parameters = [each for each in self.policy.parameters() if each.requires_grad]
+        parameters += self.heads.parameters()
+        return self._train(parameters, loss, is_done, steps=steps, batch_size=batch_size, lr=lr, seed=seed)
+
+    def _train(
+        self,
+        parameters: list[nn.Parameter],
+        loss_of: Callable[[torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor],
+        is_done: Callable[[], bool],
+        *,
+        steps: int,
+        batch_size: int,
+        lr: float,
+        seed: int,
+    ) -> int:
         optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
         warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / _WARMUP))
         begin = time.process_time()
@@ -169,34 +265,36 @@ class Grounding:
             generator = torch.Generator().manual_seed(derive_seed(seed, "grounding", step))
             rows = torch.randint(len(self.cubes) - self.held_out, (batch_size,), generator=generator)
             named = torch.randint(3, (batch_size,), generator=generator)
-            truths = self.truths(rows, named)
-            losses = [
-                nn.functional.cross_entropy(answer.flatten(0, 1), truths[name].flatten())
-                for name, answer in self.answers(rows, named, generator).items()
-            ]
-            loss = torch.stack(losses).sum()
+            loss = loss_of(rows, named, generator)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             warm.step()
-            if step % 100 == 99:
-                spent, right = time.process_time() - begin, self.measure()
-                print(f"step {step + 1} loss {loss:.3f} right {right} cpu {spent:.0f} s", flush=True)
-                if min(right.values()) >= target:
+            if (step + 1) % _REPORT == 0:
+                print(f"step {step + 1} loss {loss:.3f} cpu {time.process_time() - begin:.0f} s", flush=True)
+                if is_done():
                     return step + 1
         return steps
 
     @torch.no_grad()
+    def measure_images(self) -> float:
+        """Return how far answers of images are from the cubes of held-out scenes: the mean, in meters."""
+        rows = self._held_out()
+        return float((self.see(rows)[1] - self.cubes[rows]).norm(dim=-1).mean())
+
+    @torch.no_grad()
     def measure(self) -> dict[str, float]:
         """Return the share of right answers on held-out scenes, by question on the named cube."""
-        rows = torch.arange(len(self.cubes) - self.held_out, len(self.cubes))
+        rows = self._held_out()
         named = rows % 3
         answers = self.answers(rows, named, torch.Generator().manual_seed(0))
-        places = {"named": mean_of(answers["named"], _AREA)}
-        if "way" in answers:
-            places["way"] = self.obs["states"][rows, :2] + mean_of(answers["way"], _WAYS)
+        way = mean_of(answers["way"], _WAYS).view(len(rows), -1, 2).mean(1)
+        places = {"named": mean_of(answers["named"], _AREA), "way": self.obs["states"][rows, :2] + way}
         return {name: round(right_share(place, self.cubes[rows], named), 3) for name, place in places.items()}
+
+    def _held_out(self) -> torch.Tensor:
+        return torch.arange(len(self.cubes) - self.held_out, len(self.cubes))
 
     def _record(self, rows: torch.Tensor, named: torch.Tensor) -> dict[str, torch.Tensor]:
         obs = select_rows(self.obs, rows)
@@ -208,7 +306,9 @@ def main() -> None:
     """Ground the recipe's model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe")
-    parser.add_argument("--steps", type=int, default=3000, help="at most")
+    parser.add_argument("--image-steps", type=int, default=1000, help="of images alone, at most")
+    parser.add_argument("--image-target", type=float, default=0.015, help="meters at which their answers end")
+    parser.add_argument("--steps", type=int, default=3000, help="of the whole model, at most")
     parser.add_argument("--target", type=float, default=0.97, help="share of right answers at which it ends")
     parser.add_argument("--scenes", type=int, default=4000)
     parser.add_argument("--batch-size", type=int, default=64)
@@ -223,11 +323,14 @@ def main() -> None:
     policy = learner(model)
     obs, cubes = scenes(env, args.scenes)
     grounding = Grounding(policy, obs, cubes, held_out=300)
-    steps = grounding.train(args.steps, target=args.target, batch_size=args.batch_size, lr=args.lr, seed=args.seed)
+    how = {"batch_size": args.batch_size, "seed": args.seed}
+    image_steps = grounding.train_images(args.image_steps, target=args.image_target, lr=2 * args.lr, **how)
+    steps = grounding.train(args.steps, target=args.target, lr=args.lr, **how)
     folder = find_model_folder(model.model_path)
     write_back(folder, policy)
     right = grounding.measure()
-    report = {"right": min(right.values()), "by_question": right, "steps": steps, "seed": args.seed}
+    made = {"image_steps": image_steps, "steps": steps, "seed": args.seed}
+    report = {"right": min(right.values()), "by_question": right, "image_meters": grounding.measure_images(), **made}
     (folder / "grounding.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
     print(f"wrote {folder}: {report}")
     if min(right.values()) < args.target:

@@ -91,6 +91,12 @@ class PaliGemma(nn.Module):
         embeddings = self.parts["vision_tower"]["vision_model"].embeddings
         embeddings.position_ids = torch.arange(embeddings.num_positions).unsqueeze(0)
 
+    def see(self, images: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return what the language model reads of ``I`` images, uint8 [N, S, S, 3]: [N, I * P, W]."""
+        tower, projector = self.parts["vision_tower"]["vision_model"], self.parts["multi_modal_projector"]["linear"]
+        pixels = [(image.float() / 127.5 - 1.0).permute(0, 3, 1, 2) for image in images]
+        return torch.cat([projector(tower(pixel_values=each).last_hidden_state) for each in pixels], 1)
+
     def prefix(self, images: Sequence[torch.Tensor], tokens: torch.Tensor, there: torch.Tensor) -> Prefix:
         """Return what the language model makes of images and words.
 
@@ -99,17 +105,13 @@ class PaliGemma(nn.Module):
             tokens: int [N, L] of the prompt.
             there: bool [N, I + L]; false for images that are missing, and for padding.
         """
-        tower, projector = self.parts["vision_tower"]["vision_model"], self.parts["multi_modal_projector"]["linear"]
         language = self.parts["language_model"]
-        embedded = []
-        for image in images:
-            pixels = (image.float() / 127.5 - 1.0).permute(0, 3, 1, 2)
-            embedded.append(projector(tower(pixel_values=pixels).last_hidden_state))
-        patches = embedded[0].shape[1]
+        embedded = self.see(images)
+        patches = embedded.shape[1] // len(images)
         seen = there[:, : len(images)].repeat_interleave(patches, 1)
         mask = torch.cat([seen, there[:, len(images) :]], 1)
         words = language.embed_tokens(tokens.long())
-        sequence = torch.cat([*embedded, words * math.sqrt(words.shape[-1])], 1)
+        sequence = torch.cat([embedded, words * math.sqrt(words.shape[-1])], 1)
         visible = mask[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
         output, kept = language(sequence, mask=visible, positions=(mask.cumsum(1) - 1).clamp(min=0))
         return Prefix(kept, mask, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from rlinf.data.messages.embodied import Observation
 from tests.unit.models.vla.pi_policies import pi_policy
-from tests.unit.models.vla.vla_policies import observations
+from tests.unit.models.vla.vla_policies import as_oft, observations, random_policy
 from toolkits.vla.ground_tiny import Grounding, bins_of, features, learner, mean_of, right_share
 
 pytest.importorskip("transformers")
@@ -39,7 +40,7 @@ def test_grounding_teaches_nothing_that_the_expert_does_not_see(variant: str, tm
     assert f"{last}.self_attn.v_proj.weight" in grounded
     assert f"{last}.mlp.down_proj.weight" not in used
     assert grounded <= used
-    expert = taught(features(policy, record, torch.Generator().manual_seed(0))["expert"])
+    expert = taught(features(policy, record, torch.Generator().manual_seed(0))["actions"])
     assert expert == used - {"action_out_proj.weight", "action_out_proj.bias"}
 
 
@@ -56,8 +57,62 @@ def scenes() -> tuple[Observation, torch.Tensor]:
     return obs, torch.tensor([[[0.456, 0.005], [0.506, 0.1], [0.556, -0.1]]]).expand(3, -1, -1)
 
 
+def test_each_place_of_a_chunk_of_tokens_is_asked_for_the_axis_that_it_chooses(tmp_path: Path) -> None:
+    policy = as_oft(random_policy("openvla_oft", tmp_path))
+    record = policy.inputs.record(obs_of(), torch.device("cpu"))
+    with torch.no_grad():
+        hidden = policy.hidden_states(record)
+        seen = features(policy, record, torch.Generator())
+    actions, numbers = policy.cfg.num_action_chunks, policy.cfg.action_dim
+    axes = [[action * numbers, action * numbers + 1] for action in range(actions)]
+    torch.testing.assert_close(seen["actions"], hidden[:, torch.tensor(axes)], rtol=0, atol=0)
+    torch.testing.assert_close(seen["prefix"], hidden[:, 0], rtol=0, atol=0)
+    answers = Grounding(policy, *scenes(), held_out=1).answers(
+        torch.tensor([0, 1]), torch.tensor([1, 2]), torch.Generator()
+    )
+    assert answers["way"].shape == (2, 2 * actions, 24)
+
+
+def test_images_learn_first_and_then_stay_what_they_are(tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, "pi0")
+    grounding = Grounding(policy, *scenes(), held_out=1)
+
+    def learned(run: Callable[[], object]) -> set[str]:
+        before = {name: weight.clone() for name, weight in policy.state_dict().items()}
+        run()
+        return {name for name, weight in policy.state_dict().items() if not torch.equal(weight, before[name])}
+
+    how = {"batch_size": 3, "lr": 1e-3, "seed": 0}
+    images = learned(lambda: grounding.train_images(2, target=0.0, **how))
+    words = learned(lambda: grounding.train(2, target=1.1, **how))
+    parts = ("vision_tower", "multi_modal_projector")
+    assert images
+    assert all(any(part in name for part in parts) for name in images)
+    assert any("gemma_expert" in name for name in words)
+    assert any("language_model" in name for name in words)
+    assert not images & words
+
+
+def test_images_learn_where_cubes_are_and_end_when_they_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    obs, cubes = scenes()
+    moved = cubes + torch.tensor([0.0, 0.03, -0.04]).view(3, 1, 1)
+    grounding = Grounding(pi_policy(tmp_path, "pi0"), obs, moved, held_out=3)
+    before = grounding.measure_images()
+    grounding.held_out = 1
+    grounding.train_images(100, target=0.0, batch_size=3, lr=3e-3, seed=0)
+    grounding.cubes, grounding.held_out = moved[:2], 2
+    # Bins are 1.25 and 1.75 cm wide.
+    assert grounding.measure_images() < 0.01 < before
+    capsys.readouterr()
+    grounding.held_out = 1
+    assert grounding.train_images(150, target=0.02, batch_size=3, lr=1e-4, seed=0) == 50
+    assert capsys.readouterr().out.count("images: off by") == 1
+
+
 @pytest.mark.parametrize(
-    ("right", "steps"), [({"named": 0.8, "way": 0.9}, 100), ({"named": 0.8, "way": 0.7}, 150)], ids=["all", "one not"]
+    ("right", "steps"), [({"named": 0.8, "way": 0.9}, 50), ({"named": 0.8, "way": 0.7}, 150)], ids=["all", "one not"]
 )
 def test_questions_end_when_enough_answers_to_each_are_right(
     right: dict[str, float], steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
