@@ -32,6 +32,7 @@ from rlinf.data.messages.generation import Completion, GenerationRequest, Sampli
 from rlinf.data.messages.responses import Prompt, ResponseGroup, RewardedGroup
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
+from rlinf.utils.event_loop import new_event_loop
 
 NUM_EPISODES, NUM_TURNS, TURN_TOKENS = 64, 4, 32
 VARIED_TOKENS = tuple(range(TURN_TOKENS // 2, TURN_TOKENS + TURN_TOKENS // 2 + 1))
@@ -205,6 +206,15 @@ class Contest:
             await server.close()
 
 
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Await a coroutine in an event loop like those of workers."""
+    loop = new_event_loop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
 async def _seconds_of(*played: Coroutine[Any, Any, Any]) -> tuple[float, float]:
     begin, cpu = time.perf_counter(), time.process_time()
     await asyncio.gather(*played)
@@ -264,7 +274,7 @@ def measure_tokens(rounds: int, model: Path, name: str) -> dict[str, Any]:
                 "rounds": {"tokens_per_second": measured, "tokens_per_cpu_second": by_cpu},
             }
 
-    return asyncio.run(measure())
+    return run(measure())
 
 
 def prefix_share(clients: Sequence[RecordedClient]) -> float:
@@ -290,7 +300,7 @@ def measure_server(rounds: int, num_requests: int) -> dict[str, Any]:
     for number in range(rounds):
         order = [(served, of_agent_server), (bare, of_bare_server)]
         for found, measure in order if number % 2 else reversed(order):
-            found.append(asyncio.run(measure(num_requests)))
+            found.append(run(measure(num_requests)))
     return {
         "server_milliseconds_per_request": served,
         "bare_milliseconds_per_request": bare,
@@ -376,7 +386,7 @@ def measure_messages(rounds: int) -> dict[str, Any]:
         episodes = [await play_episode(workflow, each, timeout_seconds=None) for each in engines]
         return make_group(engines[0].prompt, 0, episodes, template.tokenizer)
 
-    group = asyncio.run(play())
+    group = run(play())
     rewarded = RewardedGroup.of(group.batch.responses)
     columns = (group.batch.token_ids, group.batch.logprobs, group.batch.versions, group.batch.loss_mask)
     objects = [tuple(column.tolist()) for column in columns]

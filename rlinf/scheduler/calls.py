@@ -24,6 +24,7 @@ from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import Buffer, decode, encode
 from rlinf.telemetry import trace
+from rlinf.utils.event_loop import new_event_loop
 from rlinf.utils.logging import get_logger
 
 
@@ -161,7 +162,7 @@ class CallServer:
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="rlinf-async", daemon=True).start()
         return self._loop
 

@@ -4,9 +4,9 @@
 
 Asks the recipe's model questions on scenes of its environment with the hand anywhere, and writes the weights back to
 ``actor.model.model_path``, with the share of right answers. First its images alone: where each cube is, until the
-answers on held-out scenes are off by ``--image-target`` at most. Then the whole model, which takes the images as they
-are: where the cube is that the sentence names, where all cubes are, and how far the hand is from the named one, until
-the share of right answers is ``--target``. Without this stage imitation of demonstrations learns to ignore images.
+answers on held-out scenes are off by ``--image-target`` at most. Then the whole model: where the cube is that the
+sentence names, where all cubes are, and how far the hand is from the named one, until the share of right answers is
+``--target``. Without this stage imitation of demonstrations learns to ignore images.
 Called again, it goes on from where it was. Further arguments are overrides of the recipe.
 """
 
@@ -215,7 +215,7 @@ class Grounding:
         return self._train(parameters, loss, is_done, steps=steps, batch_size=batch_size, lr=lr, seed=seed)
 
     def train(self, steps: int, *, target: float, batch_size: int, lr: float, seed: int) -> int:
-        """Ask the whole model random questions; report every 50 steps. Images stay what they are.
+        """Ask the whole model random questions; report every 50 steps.
 
         Args:
             steps: At most.
@@ -227,8 +227,6 @@ class Grounding:
         Returns:
             Steps made.
         """
-        for part in image_parts(self.policy):
-            part.requires_grad_(False)
 
         def loss(rows: torch.Tensor, named: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
             truths = self.truths(rows, named)
@@ -243,8 +241,7 @@ class Grounding:
             print(f"  words: right {right}", flush=True)
             return min(right.values()) >= target
 
-        parameters = [each for each in self.policy.parameters() if each.requires_grad]
-        parameters += self.heads.parameters()
+        parameters = [*self.policy.parameters(), *self.heads.parameters()]
         return self._train(parameters, loss, is_done, steps=steps, batch_size=batch_size, lr=lr, seed=seed)
 
     def _train(

@@ -19,6 +19,20 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file=_CALLS,
+        before="            self._loop = new_event_loop()",
+        after="            self._loop = asyncio.new_event_loop()",
+        tests=(_UNIT + "test_calls.py",),
+        what="engines and agents run in the slower event loop",
+    ),
+    Fault(
+        file="rlinf/utils/event_loop.py",
+        before="    except ImportError:",
+        after="    except AttributeError:",
+        tests=("tests/unit/utils/test_event_loop.py",),
+        what="workers need a package that is not installed everywhere",
+    ),
+    Fault(
+        file=_CALLS,
         before="            yield reply\n        except BaseException as error:",
         after="            yield reply\n        except ValueError as error:",
         tests=(_UNIT + "test_calls.py",),

@@ -60,10 +60,10 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "toolkits/vla/ground_tiny.py",
-        "            part.requires_grad_(False)",
-        "            part.requires_grad_(True)",
+        "[*image_parts(self.policy), self.seen]",
+        "[self.seen]",
         GROUNDING,
-        "questions with words change what images are",
+        "images learn nothing from their own question",
     ),
     Fault(
         "toolkits/vla/ground_tiny.py",

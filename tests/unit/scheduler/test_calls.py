@@ -1,5 +1,6 @@
 """Replies of a worker's methods: one that cannot be sent is an error of the caller, and the worker serves on."""
 
+import asyncio
 import errno
 import os
 import threading
@@ -54,6 +55,9 @@ class Service:
     async def lock_async(self) -> threading.Lock:
         return threading.Lock()
 
+    async def loop_kind(self) -> str:
+        return type(asyncio.get_running_loop()).__module__
+
 
 @pytest.fixture
 def served() -> Iterator[tuple[Callable[..., Any], Endpoint]]:
@@ -77,6 +81,12 @@ def served() -> Iterator[tuple[Callable[..., Any], Endpoint]]:
     for endpoint in (caller, server):
         endpoint.close()
     remove_socket_folder(namespace)
+
+
+def test_async_methods_run_in_the_loop_that_costs_least(served: tuple[Callable[..., Any], Endpoint]) -> None:
+    pytest.importorskip("uvloop")
+    call, _ = served
+    assert call("loop_kind") == "uvloop"
 
 
 @pytest.mark.parametrize("method", ["fail", "fail_async"])
