@@ -322,12 +322,13 @@ def main() -> None:
     grounding = Grounding(policy, obs, cubes, held_out=300)
     how = {"batch_size": args.batch_size, "seed": args.seed}
     image_steps = grounding.train_images(args.image_steps, target=args.image_target, lr=2 * args.lr, **how)
+    image_meters = round(grounding.measure_images(), 4)
     steps = grounding.train(args.steps, target=args.target, lr=args.lr, **how)
     folder = find_model_folder(model.model_path)
     write_back(folder, policy)
     right = grounding.measure()
     made = {"image_steps": image_steps, "steps": steps, "seed": args.seed}
-    report = {"right": min(right.values()), "by_question": right, "image_meters": grounding.measure_images(), **made}
+    report = {"right": min(right.values()), "by_question": right, "image_meters": image_meters, **made}
     (folder / "grounding.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
     print(f"wrote {folder}: {report}")
     if min(right.values()) < args.target:
