@@ -32,8 +32,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "toolkits/vla/ground_tiny.py",
-        "if min(right.values()) >= target:",
-        "if max(right.values()) >= target:",
+        "return min(right.values()) >= target",
+        "return max(right.values()) >= target",
         GROUNDING,
         "questions end while the expert guesses",
     ),
