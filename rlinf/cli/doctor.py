@@ -70,6 +70,7 @@ OPTIONAL_PACKAGES: dict[str, str] = {
     "math-verify": "reward_type=math",
     "peft": "actor.model.is_lora",
     "aiohttp": "rlinf serve and rollout_backend=server",
+    "uvloop": "a faster event loop of workers",
     "openai": "programs that examples/agents trains",
     "anthropic": "programs on Anthropic's package",
     "mcp": "tool_type=mcp",

@@ -52,6 +52,7 @@ INSTALL_COMMANDS: dict[str, str] = {
     "swanlab": "pip install 'rlinf[swanlab]'",
     "tokenizers": _REASON,
     "transformers": _REASON,
+    "uvloop": _REASON,
     "vllm": "bash requirements/install.sh reason --engine vllm",
     "wandb": "pip install 'rlinf[wandb]'",
 }
