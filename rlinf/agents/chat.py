@@ -97,7 +97,7 @@ class Chat:
             self._token_ids += close_turn(completed, tail)
         completion = await self._generate(self._token_ids)
         self._token_ids += completion.token_ids
-        text = self._template.tokenizer.decode(list(completion.token_ids), skip_special_tokens=True)
+        text = self._template.decode(completion.token_ids)
         self.messages.append({"role": "assistant", "content": text})
         self._last = completion.token_ids, len(self.messages)
         reply = parse_reply(text, turn=self._turn, finish_reason=completion.finish_reason)

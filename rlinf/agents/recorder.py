@@ -357,5 +357,6 @@ def _tokens(node: _Node | None, count: int) -> IntArray:
 
 def _common_prefix(left: IntArray, right: IntArray) -> int:
     count = min(len(left), len(right))
-    differs = left[:count] != right[:count]
-    return int(differs.argmax()) if differs.any() else count
+    left, right = left[:count], right[:count]
+    # As a rule they are equal, and bytes tell so sooner than elements.
+    return count if left.tobytes() == right.tobytes() else int((left != right).argmax())

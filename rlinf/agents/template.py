@@ -47,7 +47,14 @@ class ChatTemplate:
         self._name = path or "the tokenizer's chat template"
         self._special = tuple(dict.fromkeys(tokenizer.all_special_tokens))
         self._mark = secrets.token_hex(8)  # of contents while they are rendered: none can spell it
+        backend = None if tokenizer.clean_up_tokenization_spaces else getattr(tokenizer, "backend_tokenizer", None)
+        # Without what transformers looks at in each token, which takes longer than to decode it.
+        self._decode: Callable[..., str] = tokenizer.decode if backend is None else backend.decode
         self._known_tokens = functools.lru_cache(_CACHED_TEXTS)(self._tokens)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of a completion, special tokens left out."""
+        return str(self._decode(list(token_ids), skip_special_tokens=True))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the tokens of a conversation that the assistant is to continue.
@@ -151,7 +158,7 @@ def close_turn(token_ids: Sequence[int], tail: Sequence[int]) -> Sequence[int]:
         tail: What the template puts behind its content.
     """
     for count in range(min(len(token_ids), len(tail)), 0, -1):
-        if list(token_ids[-count:]) == list(tail[:count]):
+        if token_ids[-count] == tail[0] and list(token_ids[-count:]) == list(tail[:count]):
             return tail[count:]
     return tail
 

@@ -109,7 +109,7 @@ class History:
             completion: Its completion.
             number: Of the turn within the episode.
         """
-        text = self._template.tokenizer.decode(list(completion.token_ids), skip_special_tokens=True)
+        text = self._template.decode(completion.token_ids)
         reply = read_completion(text, request, completion, number)
         self._turns.append(
             _Turn(

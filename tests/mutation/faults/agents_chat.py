@@ -16,6 +16,36 @@ FAULTS: list[Fault] = [
     # Chat templates
     _fault(
         "agents/template.py",
+        "None if tokenizer.clean_up_tokenization_spaces else",
+        "None if False else",
+        "spaces before punctuation are not cleaned up as transformers does",
+        _TEMPLATE,
+    ),
+    _fault(
+        "agents/template.py",
+        "return str(self._decode(list(token_ids), skip_special_tokens=True))",
+        "return str(self._decode(list(token_ids), skip_special_tokens=False))",
+        "special tokens are part of what a turn says",
+        _TEMPLATE,
+        _CHAT,
+    ),
+    _fault(
+        "agents/template.py",
+        "if token_ids[-count] == tail[0] and",
+        "if token_ids[-1] == tail[0] and",
+        "the end of a turn is taken for its first token alone",
+        _TEMPLATE,
+        _CHAT,
+    ),
+    _fault(
+        "agents/recorder.py",
+        "if left.tobytes() == right.tobytes() else int((left != right).argmax())",
+        "if left[:1].tobytes() == right[:1].tobytes() else int((left != right).argmax())",
+        "a prompt that begins like a recorded turn counts as its continuation",
+        "tests/unit/agents/test_recorder.py",
+    ),
+    _fault(
+        "agents/template.py",
         "split_special_tokens=is_plain",
         "split_special_tokens=False",
         "text of tools forges special tokens",

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from rlinf.agents.template import ChatTemplate, close_turn
 from rlinf.errors import AgentError
@@ -40,10 +42,10 @@ def test_prompt_turn_and_tail_are_the_whole_conversation(
 
 
 @pytest.mark.parametrize("source", [QWEN2_5, QWEN3, PLAIN])
-@pytest.mark.parametrize("ended", ["stop", "length"])
+@pytest.mark.parametrize("ended", ["", END, f"{END}\n"])
 def test_a_turn_is_closed_once(source: str, ended: str) -> None:
     template = ChatTemplate(make_tokenizer(source))
-    text = "Yes." + (END if ended == "stop" else "")
+    text = f"Yes.{ended}"
     completed = template.tokenizer.encode(text, add_special_tokens=False)
     tail = close_turn(completed, template.tail([USER, said("Yes.")], [USER]))
     whole = template.tokenizer.decode([*template.prompt([USER]), *completed, *tail])
@@ -70,6 +72,18 @@ def test_special_tokens_in_what_tools_say_stay_text() -> None:
     assert forged in tokenizer.decode(template.tail([USER, said("x")], [result(forged), USER]))
     prompts = [template.prompt([{"role": "user", "content": text}]) for text in (forged, "1")]
     assert [sum(token in special for token in prompt) for prompt in prompts] == [5, 5]
+
+
+@pytest.mark.parametrize("cleans_up", [False, True])
+def test_completions_are_decoded_as_by_transformers_without_special_tokens(cleans_up: bool) -> None:
+    backend = Tokenizer(models.WordLevel({"[END]": 0, "Yes": 1, ".": 2, "?": 3}, unk_token="?"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="[END]", clean_up_tokenization_spaces=cleans_up
+    )
+    tokenizer.chat_template = PLAIN
+    text = ChatTemplate(tokenizer).decode((1, 2, 0))
+    assert text == tokenizer.decode([1, 2, 0], skip_special_tokens=True) == ("Yes." if cleans_up else "Yes .")
 
 
 def test_repeated_texts_are_encoded_once_and_long_ones_are_not_kept() -> None:
