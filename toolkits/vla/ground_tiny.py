@@ -6,7 +6,8 @@ Asks the recipe's model questions on scenes of its environment with the hand any
 ``actor.model.model_path``, with the share of right answers. First its images alone: where each cube is, until the
 answers on held-out scenes are off by ``--image-target`` at most. Then the whole model: where the cube is that the
 sentence names, where all cubes are, and how far the hand is from the named one, until the share of right answers is
-``--target``. Without this stage imitation of demonstrations learns to ignore images.
+``--target``. Either ends with ``--settle`` steps in which the learning rate falls: answers that name the right cube are
+not exact yet. Without this stage imitation of demonstrations learns to ignore images.
 Called again, it goes on from where it was. Further arguments are overrides of the recipe.
 """
 
@@ -187,15 +188,16 @@ class Grounding:
         means = mean_of(place.squeeze(2), _AREA)
         return (which + likelihood.flatten(3).sum(-1)).logsumexp(1), torch.einsum("npc,npa->nca", which.exp(), means)
 
-    def train_images(self, steps: int, *, target: float, batch_size: int, lr: float, seed: int) -> int:
+    def train_images(self, steps: int, *, target: float, batch_size: int, lr: float, seed: int, settle: int = 0) -> int:
         """Ask images alone where the cubes are; see ``train``.
 
         Args:
-            steps: At most.
+            steps: At most, before it settles.
             target: Mean distance between answers and cubes, in meters, at which it ends.
             batch_size: Scenes of a step.
             lr: Learning rate.
             seed: Of the scenes.
+            settle: Steps that then follow, in which the learning rate falls to 0.
 
         Returns:
             Steps made.
@@ -212,17 +214,21 @@ class Grounding:
             return distance <= target
 
         parameters = [parameter for part in learners for parameter in part.parameters()]
-        return self._train(parameters, loss, is_done, steps=steps, batch_size=batch_size, lr=lr, seed=seed)
+        return self._train(
+            parameters, loss, is_done, steps=steps, batch_size=batch_size, lr=lr, seed=seed, settle=settle
+        )
 
-    def train(self, steps: int, *, target: float, batch_size: int, lr: float, seed: int) -> int:
+    def train(self, steps: int, *, target: float, batch_size: int, lr: float, seed: int, settle: int = 0) -> int:
         """Ask the whole model random questions; report every 50 steps.
 
         Args:
-            steps: At most.
+            steps: At most, before it settles.
             target: Share of right answers to each question at which it ends.
             batch_size: Questions of a step.
-            lr: Learning rate. It does not fall: how many steps pass before answers get better differs widely.
+            lr: Learning rate. It does not fall before the end: how many steps pass before answers get better differs
+                widely.
             seed: Of the questions.
+            settle: Steps that then follow, in which the learning rate falls to 0.
 
         Returns:
             Steps made.
@@ -237,12 +243,14 @@ class Grounding:
             return torch.stack(losses).sum()
 
         def is_done() -> bool:
-            right = self.measure()
-            print(f"  words: right {right}", flush=True)
+            right, meters = self.measure()
+            print(f"  words: right {right}, off by {meters} m", flush=True)
             return min(right.values()) >= target
 
         parameters = [*self.policy.parameters(), *self.heads.parameters()]
-        return self._train(parameters, loss, is_done, steps=steps, batch_size=batch_size, lr=lr, seed=seed)
+        return self._train(
+            parameters, loss, is_done, steps=steps, batch_size=batch_size, lr=lr, seed=seed, settle=settle
+        )
 
     def _train(
         self,
@@ -254,11 +262,12 @@ class Grounding:
         batch_size: int,
         lr: float,
         seed: int,
+        settle: int,
     ) -> int:
         optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
-        warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / _WARMUP))
-        begin = time.process_time()
-        for step in range(steps):
+        begin, step, end = time.process_time(), 0, steps + settle
+        while step < end:
+            optimizer.param_groups[0]["lr"] = lr * min(1.0, (step + 1) / _WARMUP, (end - step) / max(settle, 1))
             generator = torch.Generator().manual_seed(derive_seed(seed, "grounding", step))
             rows = torch.randint(len(self.cubes) - self.held_out, (batch_size,), generator=generator)
             named = torch.randint(3, (batch_size,), generator=generator)
@@ -267,12 +276,12 @@ class Grounding:
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
-            warm.step()
-            if (step + 1) % _REPORT == 0:
-                print(f"step {step + 1} loss {loss:.3f} cpu {time.process_time() - begin:.0f} s", flush=True)
+            step += 1
+            if step % _REPORT == 0:
+                print(f"step {step} loss {loss:.3f} cpu {time.process_time() - begin:.0f} s", flush=True)
                 if is_done():
-                    return step + 1
-        return steps
+                    end = min(end, step + settle)
+        return step
 
     @torch.no_grad()
     def measure_images(self) -> float:
@@ -281,14 +290,20 @@ class Grounding:
         return float((self.see(rows)[1] - self.cubes[rows]).norm(dim=-1).mean())
 
     @torch.no_grad()
-    def measure(self) -> dict[str, float]:
-        """Return the share of right answers on held-out scenes, by question on the named cube."""
+    def measure(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the share of right answers on held-out scenes, and how far they are off in the mean, by question.
+
+        Questions on the named cube; distances are in meters.
+        """
         rows = self._held_out()
         named = rows % 3
         answers = self.answers(rows, named, torch.Generator().manual_seed(0))
         way = mean_of(answers["way"], _WAYS).view(len(rows), -1, 2).mean(1)
         places = {"named": mean_of(answers["named"], _AREA), "way": self.obs["states"][rows, :2] + way}
-        return {name: round(right_share(place, self.cubes[rows], named), 3) for name, place in places.items()}
+        cubes = self.cubes[rows]
+        right = {name: round(right_share(place, cubes, named), 3) for name, place in places.items()}
+        off = {name: (place - self.cubes[rows, named]).norm(dim=-1).mean() for name, place in places.items()}
+        return right, {name: round(float(meters), 4) for name, meters in off.items()}
 
     def _held_out(self) -> torch.Tensor:
         return torch.arange(len(self.cubes) - self.held_out, len(self.cubes))
@@ -307,6 +322,7 @@ def main() -> None:
     parser.add_argument("--image-target", type=float, default=0.015, help="meters at which their answers end")
     parser.add_argument("--steps", type=int, default=3000, help="of the whole model, at most")
     parser.add_argument("--target", type=float, default=0.97, help="share of right answers at which it ends")
+    parser.add_argument("--settle", type=int, default=200, help="steps at the end of either, in which the rate falls")
     parser.add_argument("--scenes", type=int, default=4000)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3)
@@ -320,15 +336,21 @@ def main() -> None:
     policy = learner(model)
     obs, cubes = scenes(env, args.scenes)
     grounding = Grounding(policy, obs, cubes, held_out=300)
-    how = {"batch_size": args.batch_size, "seed": args.seed}
+    how = {"batch_size": args.batch_size, "seed": args.seed, "settle": args.settle}
     image_steps = grounding.train_images(args.image_steps, target=args.image_target, lr=2 * args.lr, **how)
     image_meters = round(grounding.measure_images(), 4)
     steps = grounding.train(args.steps, target=args.target, lr=args.lr, **how)
     folder = find_model_folder(model.model_path)
     write_back(folder, policy)
-    right = grounding.measure()
+    right, meters = grounding.measure()
     made = {"image_steps": image_steps, "steps": steps, "seed": args.seed}
-    report = {"right": min(right.values()), "by_question": right, "image_meters": image_meters, **made}
+    report = {
+        "right": min(right.values()),
+        "by_question": right,
+        "meters": meters,
+        "image_meters": image_meters,
+        **made,
+    }
     (folder / "grounding.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
     print(f"wrote {folder}: {report}")
     if min(right.values()) < args.target:

@@ -60,6 +60,20 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "toolkits/vla/ground_tiny.py",
+        "(step + 1) / _WARMUP, (end - step) / max(settle, 1))",
+        "(step + 1) / _WARMUP)",
+        GROUNDING,
+        "answers never settle",
+    ),
+    Fault(
+        "toolkits/vla/ground_tiny.py",
+        "end = min(end, step + settle)",
+        "end = step + settle",
+        GROUNDING,
+        "every good answer puts the end off",
+    ),
+    Fault(
+        "toolkits/vla/ground_tiny.py",
         "[*image_parts(self.policy), self.seen]",
         "[self.seen]",
         GROUNDING,

@@ -116,8 +116,31 @@ def test_questions_end_when_enough_answers_to_each_are_right(
     right: dict[str, float], steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grounding = Grounding(pi_policy(tmp_path, "pi0"), *scenes(), held_out=1)
-    monkeypatch.setattr(grounding, "measure", lambda: right)
+    monkeypatch.setattr(grounding, "measure", lambda: (right, {}))
     assert grounding.train(150, target=0.8, batch_size=2, lr=1e-3, seed=0) == steps
+
+
+def test_the_learning_rate_falls_over_the_last_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grounding = Grounding(pi_policy(tmp_path, "pi0"), *scenes(), held_out=1)
+    rates: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def note(optimizer: torch.optim.AdamW) -> None:
+        rates.append(optimizer.param_groups[0]["lr"])
+        step(optimizer)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", note)
+    # Good enough from step 50 on, and later still: that puts the end off no further.
+    monkeypatch.setattr(grounding, "measure", lambda: ({"named": 1.0}, {}))
+    assert grounding.train(500, target=0.8, batch_size=2, lr=1.0, seed=0, settle=80) == 130
+    assert rates[:50] == [(number + 1) / 50 for number in range(50)]
+    assert rates[50:] == [(80 - number) / 80 for number in range(80)]
+    # Never good enough: it settles anyway.
+    rates.clear()
+    monkeypatch.setattr(grounding, "measure", lambda: ({"named": 0.0}, {}))
+    assert grounding.train(60, target=0.8, batch_size=2, lr=1.0, seed=0, settle=20) == 80
+    assert rates[49:60] == [1.0] * 11
+    assert rates[60:] == [(20 - number) / 20 for number in range(20)]
 
 
 def test_the_expert_is_asked_how_far_the_hand_has_to_go(tmp_path: Path) -> None:
