@@ -59,14 +59,17 @@ def collate(examples: Sequence[tuple[list[int], list[int]]]) -> tuple[torch.Tens
 
 
 @torch.no_grad()
-def share_repeated(model: nn.Module, examples: Sequence[tuple[list[int], list[int]]]) -> float:
-    """Return the share of demonstrations each of whose tokens is the likeliest: what greedy sampling repeats."""
-    right = 0
+def shares_repeated(model: nn.Module, examples: Sequence[tuple[list[int], list[int]]]) -> tuple[float, float]:
+    """Return the shares of demonstrations that greedy sampling repeats, and that sampling does."""
+    greedy = sampled = 0.0
     for begin in range(0, len(examples), BATCH_SIZE):
         ids, labels = collate(examples[begin : begin + BATCH_SIZE])
-        predicted = model(input_ids=ids).logits[:, :-1].argmax(dim=-1)
-        right += int(((predicted == labels[:, 1:]) | (labels[:, 1:] == IGNORED)).all(dim=-1).sum())
-    return right / len(examples)
+        wanted, is_own = labels[:, 1:].clamp(min=0), labels[:, 1:] != IGNORED
+        logprobs = model(input_ids=ids).logits[:, :-1].log_softmax(dim=-1)
+        greedy += float(((logprobs.argmax(dim=-1) == wanted) | ~is_own).all(dim=-1).sum())
+        chosen = logprobs.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
+        sampled += float((chosen * is_own).sum(dim=-1).exp().sum())
+    return greedy / len(examples), sampled / len(examples)
 
 
 def learning_rate(step: int) -> float:
@@ -94,8 +97,10 @@ def warm_up(
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        is_test = task.accuracy is not None and step % STEPS_BETWEEN_TESTS == 0
-        if is_test and all(share_repeated(model, examples) >= task.accuracy for examples in tested.values()):
+        if task.accuracy is None or step % STEPS_BETWEEN_TESTS:
+            continue
+        shares = [shares_repeated(model, examples) for examples in tested.values()]
+        if all(greedy >= task.accuracy and sampled >= task.sampled_accuracy for greedy, sampled in shares):
             break
     return step
 

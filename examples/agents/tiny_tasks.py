@@ -30,6 +30,8 @@ class Task:
         demonstrate: Returns a conversation that begins with a row's question.
         accuracy: Share of new demonstrations, of every kind, that the model repeats when they end: from a kind that it
             never gets right, no reward teaches it. None takes all steps.
+        sampled_accuracy: Share that it repeats where it samples, as it does when it learns: half of its likeliest
+            replies can be right while one sample in a hundred is.
         max_steps: Of the demonstrations.
         max_context_tokens: Of the model.
     """
@@ -37,6 +39,7 @@ class Task:
     make_rows: Callable[[int], dict[str, list[Row]]]
     demonstrate: Callable[[Row, random.Random], Parts]
     accuracy: float | None = None
+    sampled_accuracy: float = 0.0
     max_steps: int = 1000
     max_context_tokens: int = 128
 
@@ -224,7 +227,7 @@ def run_program(row: Row, chance: random.Random) -> Parts:
 
 
 TASKS: dict[str, Task] = {
-    "calculator": Task(make_rows=make_products, demonstrate=call_calculator, accuracy=0.4),
+    "calculator": Task(make_rows=make_products, demonstrate=call_calculator, accuracy=0.4, sampled_accuracy=0.05),
     "delegate": Task(make_rows=make_sums, demonstrate=hand_over, accuracy=0.85, max_context_tokens=384),
     "guessing": Task(make_rows=make_numbers, demonstrate=halve_four_times, max_steps=150),
     "python": Task(make_rows=make_problems, demonstrate=run_program, accuracy=0.1, max_context_tokens=192),

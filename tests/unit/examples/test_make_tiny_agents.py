@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 from rlinf.agents.chat import parse_reply
 from rlinf.agents.template import ChatTemplate
@@ -239,11 +240,33 @@ def test_demonstrations_end_when_the_model_repeats_some_of_every_kind(
     def demonstrate(row: dict[str, str], chance: random.Random) -> list[tuple[str, bool]]:
         return [tasks.asked(row["question"]), tasks.said(row["answer"])]
 
-    for shares, steps in (((1.0, 1.0), 5), ((1.0, 0.25), 5), ((1.0, 0.2), 9)):
-        found = iter(shares)
-        monkeypatch.setattr(maker, "share_repeated", lambda model, examples, found=found: next(found))
-        task = tasks.Task(make_rows=make_rows, demonstrate=demonstrate, accuracy=0.25, max_steps=9)
+    enough = (1.0, 1.0)
+    for other, steps in ((enough, 5), ((0.25, 0.05), 5), ((0.2, 1.0), 9), ((1.0, 0.04), 9)):
+        found = iter((enough, other))
+        monkeypatch.setattr(maker, "shares_repeated", lambda model, examples, found=found: next(found))
+        task = tasks.Task(
+            make_rows=make_rows, demonstrate=demonstrate, accuracy=0.25, sampled_accuracy=0.05, max_steps=9
+        )
         assert maker.make(task, tmp_path, seed=0) == steps
+
+
+class Repeater(torch.nn.Module):
+    """Gives the token that follows by ones 0.75, and token 0 the rest; token 3 is followed by 0 for the most part."""
+
+    def forward(self, input_ids: torch.Tensor) -> SimpleNamespace:
+        following = torch.where(input_ids == 3, 0.25, 0.75).unsqueeze(-1)
+        chances = following * torch.nn.functional.one_hot(input_ids + 1, 8)
+        chances[..., 0] += 1 - following.squeeze(-1)
+        return SimpleNamespace(logits=chances.log() + 5.0)
+
+
+def test_a_demonstration_is_repeated_greedily_or_by_chance(maker: ModuleType) -> None:
+    ignored = maker.IGNORED
+    likely = ([1, 2, 3], [ignored, 2, 3])
+    unlikely = ([2, 3, 4, 5], [ignored, 3, 4, ignored])
+    greedy, sampled = maker.shares_repeated(Repeater(), [likely, unlikely])
+    assert greedy == 0.5
+    assert sampled == pytest.approx((0.75**2 + 0.75 * 0.25) / 2)
 
 
 def test_rows_and_a_model_are_written(maker: ModuleType, tasks: ModuleType, tmp_path: Path) -> None:
