@@ -127,6 +127,7 @@ def test_the_learning_rate_falls_over_the_last_steps(tmp_path: Path, monkeypatch
 
     def note(optimizer: torch.optim.AdamW) -> None:
         rates.append(optimizer.param_groups[0]["lr"])
+        assert len(rates) <= 130, "it does not end"
         step(optimizer)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", note)
