@@ -194,11 +194,12 @@ def test_two_nodes_with_their_own_environments(tmp_path: Path) -> None:
             both = Sample.create_group().launch(cluster, NodePlacementStrategy([0, 1], "both"), name="both")
             print([entry["WHERE"] for entry in both.environ("WHERE").wait()])
             paths = [entry["PATH"] for entry in both.environ("PATH").wait()]
-            print("path", paths[0].startswith("/zero:"), "/zero" in paths[1], ":/usr/bin" in paths[0])
+            # One string: what workers print may come between the arguments of a call.
+            print(f"path {paths[0].startswith('/zero:')} {'/zero' in paths[1]} {':/usr/bin' in paths[0]}")
             assert all(member.endpoint.tcp for member in both.worker_info_list)
             receiving = both.execute_on(0).recv_all(2, "both", 1)
             both.execute_on(1).send_all(["over", b"tcp" * 100_000], "both", 0).wait()
-            print(receiving.wait()[0][0], len(receiving.wait()[0][1]))
+            print(f"{receiving.wait()[0][0]} {len(receiving.wait()[0][1])}")
             channel = Channel.create("c")
             both.put_items(channel, [1]).wait()
             print(sorted([channel.get(), channel.get()]))
