@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,12 +19,15 @@ from rlinf.envs.base import VectorEnv
 from rlinf.errors import EpisodeRestoreError
 from rlinf.models.base_policy import Mode
 from rlinf.scheduler import Worker
-from rlinf.telemetry.evaluation import EvalEpisode
+from rlinf.telemetry.evaluation import EvalEpisode, mean_metrics
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
 from rlinf.workers.env.episode_states import EpisodeStates
 from rlinf.workers.env.policy_client import PinnedPolicyClient, PolicyClient, PooledPolicyClient
 from rlinf.workers.env.spaces import PolicySizes, check_sizes, sizes_of
 from rlinf.workers.load_balancer import LoadBalancer
+
+_SAY_SECONDS = 30.0
+"""A long evaluation says how far it is this often."""
 
 
 class EnvWorker(Worker):
@@ -138,11 +142,15 @@ class EnvWorker(Worker):
         cfg, stages = self._env_cfg("eval"), self._envs("eval")
         num_counted = cfg.num_counted_episodes(self.cfg.actor.model.num_action_chunks)
         log = _EpisodeLog(first_env=self._rank * stages[0].num_envs, num_counted=num_counted)
+        said = time.monotonic()
         for epoch in range(cfg.rollout_epoch):
             log.epoch = epoch
             obs = [env.reset(epoch) for env in stages]
             self.policy.begin_epoch("eval", step=0, epoch=epoch)
             self._rollout_epoch("eval", obs, log.add)
+            if self._rank == 0 and epoch + 1 < cfg.rollout_epoch and time.monotonic() - said >= _SAY_SECONDS:
+                said = time.monotonic()
+                self.log_info(f"Evaluation: {epoch + 1} of {cfg.rollout_epoch} rollout epochs, {log.summary()}.")
         self.policy.end_rollout(0)
         for env in stages:
             env.finish_collection()
@@ -220,6 +228,11 @@ class _EpisodeLog:
             self._ended[place] += 1
             if number < self.num_counted:
                 self.episodes.append(EvalEpisode(*place, number=number, task=task, metrics=metrics))
+
+    def summary(self) -> str:
+        """Return how many episodes have ended so far, and the share of them that succeeded."""
+        success = mean_metrics(self.episodes).get("eval/success_once")
+        return f"{len(self.episodes)} episodes of this worker" + ("" if success is None else f", success {success:.2f}")
 
 
 def _add_means(metrics: MetricAccumulator, chunk: ChunkStep) -> None:

@@ -150,6 +150,20 @@ FAULTS: list[Fault] = [
         "ended episodes are not counted",
     ),
     Fault(
+        "rlinf/workers/env/env_worker.py",
+        "epoch + 1 < cfg.rollout_epoch and time.monotonic() - said >= _SAY_SECONDS",
+        "epoch + 1 < cfg.rollout_epoch",
+        EVALUATION,
+        "every rollout epoch of an evaluation is a line",
+    ),
+    Fault(
+        "rlinf/workers/env/env_worker.py",
+        "self._rank == 0 and epoch + 1 < cfg.rollout_epoch and",
+        "epoch + 1 < cfg.rollout_epoch - 1 and",
+        EVALUATION,
+        "a long evaluation goes silent before its end",
+    ),
+    Fault(
         "rlinf/workers/env/episode_states.py",
         "states = self._states.get(step)",
         "states = self._states.get(max(self._states, default=0))",

@@ -11,6 +11,7 @@ from rlinf.config import load_recipe, validate_cfg
 from rlinf.envs import register_env
 from rlinf.envs.base import StepResult, VectorEnv
 from rlinf.telemetry.evaluation import EvalEpisode, mean_metrics
+from rlinf.workers.env import env_worker
 from rlinf.workers.env.env_worker import EnvWorker
 
 NUM_ENVS, LIMIT = 64, 10
@@ -89,3 +90,23 @@ def test_half_of_the_start_states_is_a_half() -> None:
 def test_repeated_actions_make_episodes_shorter_for_the_policy() -> None:
     wrappers = "+env.eval.wrappers=[{name: action_repeat, num_repeats: 5}]"
     assert len(evaluate(2 * LIMIT, wrappers)) == 10 * NUM_ENVS
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the lines that the worker logs."""
+    kept: list[str] = []
+    monkeypatch.setattr(EnvWorker, "log_info", lambda _, message: kept.append(message))
+    return kept
+
+
+def test_a_long_evaluation_says_how_far_it_is(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ("env.eval.rollout_epoch=3", "env.eval.use_ordered_reset_state_ids=true")
+    evaluate(LIMIT, *keys)
+    assert not lines, "an evaluation of seconds says nothing but its result"
+    monkeypatch.setattr(env_worker, "_SAY_SECONDS", 0.0)
+    evaluate(LIMIT, *keys)
+    assert lines == [
+        "Evaluation: 1 of 3 rollout epochs, 64 episodes of this worker, success 0.50.",
+        "Evaluation: 2 of 3 rollout epochs, 128 episodes of this worker, success 0.50.",
+    ]
