@@ -87,6 +87,23 @@ class BasePolicy(TrainableModel):
             Actions for the environment (float32 [B, C, A], or int64 [B, C] if discrete) and the policy's report.
         """
 
+    def plan_action_batch(self, obs: Observation) -> torch.Tensor:
+        """Return all actions planned for each of ``B`` observations, float32 [B, H, A]; ``H`` is ``C`` or more.
+
+        Only called where ``inference_delay`` of the configuration is not None.
+
+        Args:
+            obs: Batch of observations; but for an episode's first ones, with ``previous_actions`` [B, H - C, A], which
+                were planned before and have not been executed yet.
+
+        Raises:
+            AlgorithmError: The policy cannot go on from what was planned before.
+        """
+        raise AlgorithmError(
+            f"{type(self).__name__} cannot act while it computes: it does not implement plan_action_batch(). Choose "
+            "another actor.model.model_type."
+        )
+
     @abc.abstractmethod
     def predict_values(self, obs: Observation) -> torch.Tensor:
         """Return the values of ``B`` observations, float32 [B, V]; only called where there is a value head."""

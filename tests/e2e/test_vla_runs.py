@@ -67,12 +67,17 @@ def test_a_run_learns_from_ratios_that_start_at_one(
     check_metrics(train(RECIPE, *SMALL, *overrides, f"actor.model.model_path={model_folder}", *IMAGES))
 
 
-def test_a_flow_learns_from_ratios_that_start_at_one(train: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_flow_learns_from_ratios_that_start_at_one_and_is_evaluated_in_real_time(
+    train: Callable[..., Path], tmp_path: Path
+) -> None:
     cfg = PiConfig(model_type="openpi", model_path="", variant="pi05", action_dim=2, state_dim=2, horizon=6)
     shape = TinyShape(image_size=32, patch_size=8, action_dim=2, state_dim=2, words=("reach the green disc",))
     write_tiny_pi(tmp_path, shape, cfg)
     keys = (f"actor.model.model_path={tmp_path}", "actor.model.variant=pi05", "actor.model.norm_scheme=quantiles")
-    check_metrics(train("pixel_reach_ppo_openpi_tiny", *SMALL, *keys, *IMAGES, "algorithm.update_epoch=1"))
+    keys += ("+actor.model.real_time_chunking.enabled=true", "env.eval.auto_reset=false")
+    folder = train("pixel_reach_ppo_openpi_tiny", *SMALL, *keys, *IMAGES, "algorithm.update_epoch=1")
+    check_metrics(folder)
+    assert all(0 < record["eval/episode_len"] <= 10 for record in read_metrics(folder)[::2])
 
 
 @pytest.mark.parametrize(("model", "write"), [("smolvla", write_tiny_smolvla), ("gr00t", write_tiny_gr00t)])

@@ -201,4 +201,51 @@ def check_steering(check: Check[EmbodiedConfig]) -> None:
         )
 
 
-RULES = (check_vla, check_openvla, check_flow_vla, check_guidance, check_steering)
+def check_real_time(check: Check[EmbodiedConfig]) -> None:
+    """What is planned is long enough to act on while the next chunk is computed, and every episode begins at rest."""
+    cfg, path = check.cfg, "actor.model.real_time_chunking"
+    model, evaluation = cfg.actor.model, cfg.env.eval
+    if not isinstance(model, FlowVLAConfig):
+        return
+    keys = model.real_time_chunking
+    if not keys.enabled:
+        check.unused(
+            keys,
+            ("inference_delay", "max_guidance_weight", "prefix_attention_schedule"),
+            path,
+            f"without {path}.enabled",
+        )
+        return
+    size, delay = model.num_action_chunks, keys.inference_delay
+    if delay >= size or size + delay > model.horizon:
+        check.problem(
+            f"{path}.inference_delay",
+            f"received {delay}; a chunk executes actor.model.num_action_chunks {size} of actor.model.horizon "
+            f"{model.horizon} planned actions. Set it to {max(min(size - 1, model.horizon - size), 0)} or less.",
+        )
+    if not keys.max_guidance_weight:
+        check.unused(keys, ("prefix_attention_schedule",), path, f"with {path}.max_guidance_weight=0")
+    if model.add_q_head:
+        check.problem(
+            f"{path}.enabled", "received true; with actor.model.add_q_head another policy acts. Set it to false."
+        )
+    if evaluation is None:
+        check.problem(
+            f"{path}.enabled", "received true; only evaluation acts so, and there is no env.eval. Set it to false."
+        )
+        return
+    if evaluation.auto_reset:
+        check.problem(
+            "env.eval.auto_reset",
+            f"received true; with {path}.enabled a new episode would begin with actions that were planned for the one "
+            "before. Set it to false.",
+        )
+    if evaluation.data_collection.enabled:
+        check.problem(
+            f"{path}.enabled",
+            "received true; env.eval.data_collection records chunks that are executed as they were chosen. Set it to "
+            "false.",
+        )
+
+
+RULES = (check_vla, check_openvla, check_flow_vla, check_guidance, check_steering, check_real_time)

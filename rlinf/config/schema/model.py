@@ -46,6 +46,11 @@ class ModelConfig(ConfigSection):
     num_action_chunks: PositiveInt = 1
     """Actions predicted from one observation and executed in a row (``C``)."""
 
+    @property
+    def inference_delay(self) -> int | None:
+        """Actions that evaluation executes while the next chunk is computed; None if it waits for each chunk."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoModelConfig(ModelConfig):

@@ -151,6 +151,25 @@ class GuidanceConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RealTimeChunkingConfig(ConfigSection):
+    """``actor.model.real_time_chunking``: evaluation acts on while the next chunk is computed (arXiv 2506.07339).
+
+    A robot then does not stop between two chunks, and a new one goes on from what the one before has planned.
+    """
+
+    enabled: bool = False
+    """Whether evaluation does so."""
+    inference_delay: NonNegativeInt = 1
+    """Actions that are executed while the next chunk is computed (``d``); fewer than ``num_action_chunks``, which with
+    them are at most ``horizon``."""
+    max_guidance_weight: NonNegativeFloat = 5.0
+    """How strongly a chunk is led to agree with the one before, at most; 0 takes it as it comes."""
+    prefix_attention_schedule: Literal["exp", "linear", "ones", "zeros"] = "exp"
+    """How much actions that were planned, and that a new chunk replaces, matter to it: less and less, all alike, or
+    not at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FlowVLAConfig(VLAConfig):
     """Keys of policies whose flow makes chunks of actions of noise."""
 
@@ -176,6 +195,8 @@ class FlowVLAConfig(VLAConfig):
     """Policy that acts, with ``refine_actions``."""
     guidance: GuidanceConfig = field(default_factory=GuidanceConfig)
     """Requests of actions that are better than usual."""
+    real_time_chunking: RealTimeChunkingConfig = field(default_factory=RealTimeChunkingConfig)
+    """Acting while the next chunk is computed."""
     norm_scheme: Literal["mean_std", "quantiles", "min_max"] = "mean_std"
     """What actions and states are brought to: mean 0 and deviation 1; or the 1st to 99th percentile, or minimum to
     maximum, to [-1, 1]."""
@@ -183,6 +204,11 @@ class FlowVLAConfig(VLAConfig):
         default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
     """Names of the linear layers that have adapters; projections of actions, states and time are trained whole."""
+
+    @property
+    def inference_delay(self) -> int | None:
+        """See ``ModelConfig``."""
+        return self.real_time_chunking.inference_delay if self.real_time_chunking.enabled else None
 
     @property
     def num_denoise_steps(self) -> int:

@@ -13,6 +13,9 @@ from rlinf.data.messages.batch_record import BatchRecord, concat_records, concat
 Observation: TypeAlias = dict[str, Any]
 """One batch of observations: tensors with a leading ``B`` (``states`` float32 [B, S], images uint8 [B, H, W, 3]) and
 lists of ``B`` strings (``task_descriptions``)."""
+PREVIOUS_ACTIONS = "previous_actions"
+"""Where an observation has the actions that were planned before, float32 [B, H - C, A]: those that are executed while
+the next chunk is computed, and those that it replaces. Evaluations with ``inference_delay`` alone have them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from rlinf.config.schema.vla import FlowVLAConfig
-from rlinf.data.messages.embodied import Observation, PolicyOutput
+from rlinf.data.messages.embodied import PREVIOUS_ACTIONS, Observation, PolicyOutput
 from rlinf.errors import ConfigError
 from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.control.action_flow import DiffusionNoise
@@ -29,6 +29,7 @@ from rlinf.models.vla.flow_inputs import FlowInputs
 from rlinf.models.vla.guidance import led, requesting
 from rlinf.models.vla.layer_stack import KeysValues
 from rlinf.models.vla.published_folder import PublishedWeights, StartingWeights, initial_head, read_config
+from rlinf.models.vla.real_time import PlannedBefore, guided_velocity, prefix_weights
 from rlinf.models.vla.value_heads import value_head
 
 CHAIN = "chain"
@@ -200,6 +201,14 @@ class FlowVLAPolicy(VelocityPolicy):
         return self.inputs.actions.restore(actions), output
 
     @torch.no_grad()
+    def plan_action_batch(self, obs: Observation) -> torch.Tensor:
+        """See ``BasePolicy``."""
+        record, prefix = self.observe(obs)
+        start = torch.zeros(len(record["state"]), self.cfg.horizon, self.padded_dim, device=self.device)
+        chain, _ = self.sample(prefix, record["state"], start, None, before=self._planned_before(obs))
+        return self.inputs.actions.restore(chain[:, -1, :, : self.cfg.action_dim])
+
+    @torch.no_grad()
     def actions_from(self, obs: Observation, start: torch.Tensor) -> torch.Tensor:
         """Return the actions that the flow carries noise to without adding more, float32 [B, C, A] as executed.
 
@@ -235,8 +244,37 @@ class FlowVLAPolicy(VelocityPolicy):
         both = self.velocity(prefix, torch.cat([state, state]), torch.cat([x, x]), time)
         return led(both, self.cfg.guidance.scale)
 
+    def _continued_velocity(
+        self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor, before: PlannedBefore
+    ) -> torch.Tensor:
+        """Return the velocity to act by where actions were planned before; see ``_led_velocity``, with one point."""
+
+        def velocity(point: torch.Tensor) -> torch.Tensor:
+            return self._led_velocity(prefix, state, point.unsqueeze(1), time)[:, 0]
+
+        return guided_velocity(velocity, x[:, 0], float(time), before).unsqueeze(1)
+
+    def _planned_before(self, obs: Observation) -> PlannedBefore | None:
+        cfg, planned = self.cfg.real_time_chunking, obs.get(PREVIOUS_ACTIONS)
+        if planned is None or not cfg.max_guidance_weight:
+            return None
+        actions = torch.zeros(len(planned), self.cfg.horizon, self.padded_dim, device=self.device)
+        size = self.cfg.action_dim
+        actions[:, : planned.shape[1], :size] = self.inputs.actions.normalize(planned.to(self.device))
+        weights = torch.zeros_like(actions[0])
+        weights[:, :size] = prefix_weights(
+            cfg, horizon=self.cfg.horizon, num_executed=self.cfg.num_action_chunks
+        ).unsqueeze(1)
+        return PlannedBefore(actions, weights, cfg.max_guidance_weight)
+
     def sample(
-        self, prefix: Prefix, state: torch.Tensor, start: torch.Tensor, generator: torch.Generator | None
+        self,
+        prefix: Prefix,
+        state: torch.Tensor,
+        start: torch.Tensor,
+        generator: torch.Generator | None,
+        *,
+        before: PlannedBefore | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Carry noise to actions.
 
@@ -245,6 +283,7 @@ class FlowVLAPolicy(VelocityPolicy):
             state: [N, D].
             start: float32 [N, H, D]; where flows start.
             generator: Of the steps' noise; None has none.
+            before: What leads the flow; only without noise.
 
         Returns:
             The points passed, [N, K + 1, H, D], and log-probabilities [N, C, A], 0 without noise.
@@ -253,8 +292,11 @@ class FlowVLAPolicy(VelocityPolicy):
         log_stds = self.noise.log_stds(start)
         logprobs = torch.zeros_like(log_stds[:, 0])
         for step in range(self.cfg.num_steps):
-            begin = chain[-1].unsqueeze(1)
-            velocity = self._led_velocity(prefix, state, begin, times[step : step + 1])
+            begin, time = chain[-1].unsqueeze(1), times[step : step + 1]
+            if before is not None:
+                velocity = self._continued_velocity(prefix, state, begin, time, before)
+            else:
+                velocity = self._led_velocity(prefix, state, begin, time)
             if generator is None:
                 chain.append((begin - velocity / self.cfg.num_steps)[:, 0])
                 continue

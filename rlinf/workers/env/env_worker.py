@@ -13,7 +13,7 @@ import torch
 
 from rlinf.config.schema.env import EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.messages.embodied import ChunkStep, Observation
+from rlinf.data.messages.embodied import PREVIOUS_ACTIONS, ChunkStep, Observation
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
 from rlinf.errors import EpisodeRestoreError
@@ -147,7 +147,10 @@ class EnvWorker(Worker):
             log.epoch = epoch
             obs = [env.reset(epoch) for env in stages]
             self.policy.begin_epoch("eval", step=0, epoch=epoch)
-            self._rollout_epoch("eval", obs, log.add)
+            if self.cfg.actor.model.inference_delay is None:
+                self._rollout_epoch("eval", obs, log.add)
+            else:
+                self._real_time_epoch(obs[0], log.add, delay=self.cfg.actor.model.inference_delay)
             if self._rank == 0 and epoch + 1 < cfg.rollout_epoch and time.monotonic() - said >= _SAY_SECONDS:
                 said = time.monotonic()
                 self.log_info(f"Evaluation: {epoch + 1} of {cfg.rollout_epoch} rollout epochs, {log.summary()}.")
@@ -177,6 +180,34 @@ class EnvWorker(Worker):
                 self.policy.send(stage, replace(chunk, episodes=()), is_last=number == chunks - 1)
         with self.worker_timer("wait_for_actions"):
             self.policy.end_epoch()
+
+    def _real_time_epoch(self, obs: Observation, report: Callable[[ChunkStep], None], *, delay: int) -> None:
+        """Evaluate while the policy computes: ``delay`` actions of what it has planned before are executed meanwhile.
+
+        A chunk so begins with actions that are executed already when it arrives.
+        """
+        env, size = self._envs("eval")[0], self.cfg.actor.model.num_action_chunks
+        chunks = self._env_cfg("eval").max_steps_per_rollout_epoch // size
+        self.policy.send(0, _first_step(obs, env.num_envs), is_last=False)
+        executed = 0
+        for number in range(chunks):
+            with self.worker_timer("wait_for_actions"):
+                plan = self.policy.receive(0)
+            chunk = self._execute(env, plan[:, executed:size], report)
+            is_last = number == chunks - 1
+            seen = {**chunk.obs, PREVIOUS_ACTIONS: plan[:, size:]}
+            self.policy.send(0, replace(chunk, obs=seen, episodes=()), is_last=is_last)
+            if delay and not is_last:
+                self._execute(env, plan[:, size : size + delay], report)
+            executed = delay
+        with self.worker_timer("wait_for_actions"):
+            self.policy.end_epoch()
+
+    def _execute(self, env: VectorEnv, actions: torch.Tensor, report: Callable[[ChunkStep], None]) -> ChunkStep:
+        with self.worker_timer("env_step"):
+            chunk = env.chunk_step(actions)
+        report(chunk)
+        return chunk
 
     def _env_cfg(self, mode: Mode) -> EnvConfig:
         cfg = self.cfg.env.train if mode == "train" else self.cfg.env.eval

@@ -211,7 +211,7 @@ class MultiStepRolloutWorker(Worker):
     def _act(
         self, obs: Observation, mode: Mode, generator: torch.Generator | None
     ) -> tuple[torch.Tensor, PolicyOutput | None]:
-        """Return actions, and in training what the model reports on them."""
+        """Return actions, and in training what the model reports on them; in real time, all that are planned."""
         if mode == "train":
             actions, output = self.model.predict_action_batch(obs, mode="train", generator=generator)
             check_output(actions, output, num_action_chunks=self.cfg.actor.model.num_action_chunks)
@@ -221,6 +221,8 @@ class MultiStepRolloutWorker(Worker):
             return self.teacher.mix_actions(obs, actions, output, generator)
         if self.scripted is not None:
             return self.scripted(obs), None
+        if self.cfg.actor.model.inference_delay is not None:
+            return self.model.plan_action_batch(obs), None
         collection = None if self.cfg.env.eval is None else self.cfg.env.eval.data_collection
         explores = collection is not None and collection.enabled and collection.policy == "sample"
         actions, _ = self.model.predict_action_batch(obs, mode="train" if explores else "eval", generator=generator)

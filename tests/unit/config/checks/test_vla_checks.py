@@ -24,6 +24,9 @@ REFINED = STEERED | RLT | {f"{MODEL}.refine_actions": True}
 NFT = {"algorithm": {"adv_type": "raw", "loss_type": "embodied_nft"}}
 OPERATOR = {"intervener_type": "scripted", "policy": "metaworld", "stall_steps": 5}
 INTERVENTION = {"name": "intervention", "intervener": OPERATOR}
+CHUNKING = f"{MODEL}.real_time_chunking"
+REAL_TIME = PI | {f"{MODEL}.num_action_chunks": 4, f"{MODEL}.horizon": 10, CHUNKING: {"enabled": True}}
+REAL_TIME |= {"env.train.max_steps_per_rollout_epoch": 400, "env.eval.auto_reset": False}
 CO_TRAINING: dict[str, Any] = {"actor.sft_loss_weight": 0.1, "data": {"format": "lerobot", "path": "x", "weight": 2.0}}
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (SAC, f"{MODEL}.add_q_head", "has no Q heads"),
@@ -65,6 +68,26 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (STEERED | {f"{MODEL}.action_policy": {"activation": "tanh"}}, f"{MODEL}.action_policy", "without"),
     (REFINED | {f"{MODEL}.noise_policy": {"image_size": 32}}, f"{MODEL}.noise_policy", "with actor.model.refine"),
     (PI | {f"{MODEL}.refine_actions": True}, f"{MODEL}.refine_actions", "without actor.model.add_q_head"),
+    (PI | {CHUNKING: {"inference_delay": 2}}, f"{CHUNKING}.inference_delay", f"without {CHUNKING}.enabled"),
+    (REAL_TIME | {CHUNKING: {"enabled": True, "inference_delay": 4}}, f"{CHUNKING}.inference_delay", "3 or less"),
+    (
+        REAL_TIME | {CHUNKING: {"enabled": True, "inference_delay": 3}, f"{MODEL}.horizon": 6},
+        f"{CHUNKING}.inference_delay",
+        "2 or less",
+    ),
+    (
+        REAL_TIME | {CHUNKING: {"enabled": True, "max_guidance_weight": 0.0, "prefix_attention_schedule": "ones"}},
+        f"{CHUNKING}.prefix_attention_schedule",
+        f"with {CHUNKING}.max_guidance_weight=0",
+    ),
+    (REAL_TIME | {"env.eval.auto_reset": True}, "env.eval.auto_reset", "Set it to false"),
+    (REAL_TIME | {"env.eval": None}, f"{CHUNKING}.enabled", "there is no env.eval"),
+    (
+        REAL_TIME | {"env.eval.data_collection": {"enabled": True, "save_dir": "x"}},
+        f"{CHUNKING}.enabled",
+        "env.eval.data_collection",
+    ),
+    (REAL_TIME | SAC, f"{CHUNKING}.enabled", "another policy acts"),
     (PI | {"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "is constant"),
     (PI | {"actor.sft_loss_weight": 0.1}, "actor.sft_loss_weight", "there is no data section. Add data.format=lerobot"),
     (
@@ -96,6 +119,10 @@ FITTING = {
     "nft": PI | NFT,
     "steered": STEERED,
     "refined": REFINED,
+    "real time": REAL_TIME,
+    "real time to the last planned action": REAL_TIME
+    | {CHUNKING: {"enabled": True, "inference_delay": 2}, f"{MODEL}.horizon": 6},
+    "real time without guidance": REAL_TIME | {CHUNKING: {"enabled": True, "max_guidance_weight": 0.0}},
 }
 FITTING |= {"co-training": PI | CO_TRAINING, "co-training of velocities": PI | NFT | CO_TRAINING}
 

@@ -1,0 +1,76 @@
+"""Faults of evaluations that act while the policy computes, and of chunks that go on from the one before."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+CHUNKS = ("tests/unit/models/vla/test_real_time.py",)
+WORKER = ("tests/unit/workers/env/test_env_worker_real_time.py",)
+CHECKS = ("tests/unit/config/checks/test_vla_checks.py",)
+RUNS = ("tests/e2e/test_vla_runs.py",)
+
+_REAL_TIME = "rlinf/models/vla/real_time.py"
+_FLOW = "rlinf/models/vla/flow_vla.py"
+_WORKER = "rlinf/workers/env/env_worker.py"
+_ROLLOUT = "rlinf/workers/rollout/rollout_worker.py"
+_CHECKS = "rlinf/config/checks/vla_checks.py"
+
+FAULTS: list[Fault] = [
+    Fault(_REAL_TIME, "weights[:delay] = 1.0", "weights[:delay] = 0.0", CHUNKS, "what is executed is left free"),
+    Fault(_REAL_TIME, "(planned - delay + 1)", "(planned - delay)", CHUNKS, "weights fall too late"),
+    Fault(_REAL_TIME, " / math.expm1(1.0)", "", CHUNKS, "weights above 1"),
+    Fault(_REAL_TIME, "weights[delay:planned] = falling", "weights[:planned] = 1.0", CHUNKS, "nothing may change"),
+    Fault(_REAL_TIME, "start - time * plain", "start - plain", CHUNKS, "the flow's end is guessed as from noise"),
+    Fault(_REAL_TIME, "ends.detach()) * before.weights", "ends.detach())", CHUNKS, "weights are left out"),
+    Fault(
+        _REAL_TIME,
+        "(correction,) = torch.autograd.grad(ends, start, error)",
+        "correction = error",
+        CHUNKS,
+        "how the end moves with the point is left out",
+    ),
+    Fault(_REAL_TIME, "- _guidance(time", "+ _guidance(time", CHUNKS, "led away"),
+    Fault(_REAL_TIME, "(tau**2 + time**2) / (tau * time)", "time / tau", CHUNKS, "the variance is left out"),
+    Fault(_REAL_TIME, "min(factor, bound)", "bound", CHUNKS, "the bound is always reached"),
+    Fault(
+        _FLOW,
+        "self.inputs.actions.normalize(planned.to(self.device))",
+        "planned.to(self.device)",
+        CHUNKS,
+        "planned actions are not normalised",
+    ),
+    Fault(_FLOW, "weights[:, :size] = prefix_weights(", "weights[:] = prefix_weights(", CHUNKS, "padding leads"),
+    Fault(
+        _FLOW,
+        "horizon=self.cfg.horizon, num_executed=self.cfg.num_action_chunks",
+        "horizon=self.cfg.horizon, num_executed=0",
+        CHUNKS,
+        "what was not planned leads to 0",
+    ),
+    Fault(_FLOW, "before=self._planned_before(obs)", "before=None", CHUNKS, "what was planned is forgotten"),
+    Fault(
+        _FLOW,
+        "actions.restore(chain[:, -1, :, : self.cfg.action_dim])",
+        "actions.restore(chain[:, -2, :, : self.cfg.action_dim])",
+        CHUNKS,
+        "the plan is not quite denoised",
+    ),
+    Fault(_WORKER, "plan[:, executed:size]", "plan[:, :size]", WORKER, "actions are executed twice"),
+    Fault(_WORKER, "plan[:, size : size + delay]", "plan[:, :delay]", WORKER, "old actions are executed meanwhile"),
+    Fault(
+        _WORKER, "PREVIOUS_ACTIONS: plan[:, size:]", "PREVIOUS_ACTIONS: plan[:, delay:]", WORKER, "tells another time"
+    ),
+    Fault(_WORKER, "if delay and not is_last:", "if delay:", WORKER, "acts on behind the end"),
+    Fault(_WORKER, "executed = delay", "executed = 0", WORKER, "executes what is past"),
+    Fault(_WORKER, "model.inference_delay is None:", "model.inference_delay != 0:", WORKER, "waits for each chunk"),
+    Fault(
+        _ROLLOUT,
+        "if self.cfg.actor.model.inference_delay is not None:",
+        "if self.cfg.actor.model.inference_delay is None:",
+        RUNS,
+        "other policies are asked for plans",
+    ),
+    Fault(_CHECKS, "if delay >= size or", "if delay > size or", CHECKS, "a chunk that is old when it arrives"),
+    Fault(_CHECKS, "size + delay > model.horizon", "size + delay >= model.horizon", CHECKS, "refuses the last action"),
+    Fault(_CHECKS, "if evaluation.auto_reset:", "if False:", CHECKS, "new episodes begin with old actions"),
+]
