@@ -248,4 +248,18 @@ def check_real_time(check: Check[EmbodiedConfig]) -> None:
         )
 
 
-RULES = (check_vla, check_openvla, check_flow_vla, check_guidance, check_steering, check_real_time)
+def check_compiled(check: Check[EmbodiedConfig]) -> None:
+    """Layers that are compiled are there, and graphs find the weights where they were."""
+    cfg, rollout = check.cfg, check.cfg.rollout
+    if not isinstance(cfg.actor.model, VLAConfig):
+        keys = ("enable_torch_compile", "enable_cuda_graph")
+        check.unused(rollout, keys, "rollout", f"with model_type={cfg.actor.model.model_type}, which is small")
+    elif rollout.enable_cuda_graph and rollout.enable_offload:
+        check.problem(
+            "rollout.enable_cuda_graph",
+            "received true; with rollout.enable_offload weights leave the GPU, where graphs expect them. Set one of "
+            "them to false.",
+        )
+
+
+RULES = (check_vla, check_openvla, check_flow_vla, check_guidance, check_steering, check_real_time, check_compiled)

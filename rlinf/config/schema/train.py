@@ -149,6 +149,11 @@ class RolloutConfig(ConfigSection):
     """Parts the environments are cut into: one part steps while another part's actions are inferred."""
     enable_offload: bool = False
     """Move weights to host memory while the actor trains."""
+    enable_torch_compile: bool = False
+    """Compile the layers of a vision-language-action policy (``torch.compile``) for rollouts and evaluations. The first
+    chunks then take minutes, and log-probabilities differ from those of training by rounding."""
+    enable_cuda_graph: bool = False
+    """Replay the kernels of these layers as CUDA graphs, compiled or not. Needs a GPU, which keeps the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from rlinf.data.messages.action_request import ActionRequest, ActionResponse
 from rlinf.data.messages.embodied import ChunkStep, Observation, PolicyOutput
 from rlinf.data.messages.routing import sources
 from rlinf.envs.scripted import ScriptedPolicy, make_scripted_policy
+from rlinf.hybrid_engines.inference_backends import compile_layers
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.models.base_policy import BasePolicy, Mode
 from rlinf.models.policy_conformance import check_output
@@ -76,6 +77,7 @@ class MultiStepRolloutWorker(Worker):
             precision=rollout.model.precision or model.precision,
             device=self.device,
         )
+        compile_layers(self.model, rollout)
         self.reader = FeedbackReader(
             self.model,
             bootstrap_always=algorithm.bootstrap_type == "always",
@@ -212,6 +214,9 @@ class MultiStepRolloutWorker(Worker):
         self, obs: Observation, mode: Mode, generator: torch.Generator | None
     ) -> tuple[torch.Tensor, PolicyOutput | None]:
         """Return actions, and in training what the model reports on them; in real time, all that are planned."""
+        if self.cfg.rollout.enable_cuda_graph:
+            # What graphs wrote for the chunk before may be written over.
+            torch.compiler.cudagraph_mark_step_begin()
         if mode == "train":
             actions, output = self.model.predict_action_batch(obs, mode="train", generator=generator)
             check_output(actions, output, num_action_chunks=self.cfg.actor.model.num_action_chunks)

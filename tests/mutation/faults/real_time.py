@@ -1,4 +1,4 @@
-"""Faults of evaluations that act while the policy computes, and of chunks that go on from the one before."""
+"""Faults of what makes policies answer in time: acting while they compute, and layers that are compiled."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from tests.mutation.fault import Fault
 CHUNKS = ("tests/unit/models/vla/test_real_time.py",)
 WORKER = ("tests/unit/workers/env/test_env_worker_real_time.py",)
 CHECKS = ("tests/unit/config/checks/test_vla_checks.py",)
+COMPILED = ("tests/unit/hybrid_engines/test_inference_backends.py",)
+ROLLOUTS = ("tests/unit/workers/rollout/test_rollout_worker.py",)
 RUNS = ("tests/e2e/test_vla_runs.py",)
 
 _REAL_TIME = "rlinf/models/vla/real_time.py"
 _FLOW = "rlinf/models/vla/flow_vla.py"
 _WORKER = "rlinf/workers/env/env_worker.py"
 _ROLLOUT = "rlinf/workers/rollout/rollout_worker.py"
+_BACKENDS = "rlinf/hybrid_engines/inference_backends.py"
 _CHECKS = "rlinf/config/checks/vla_checks.py"
 
 FAULTS: list[Fault] = [
@@ -73,4 +76,36 @@ FAULTS: list[Fault] = [
     Fault(_CHECKS, "if delay >= size or", "if delay > size or", CHECKS, "a chunk that is old when it arrives"),
     Fault(_CHECKS, "size + delay > model.horizon", "size + delay >= model.horizon", CHECKS, "refuses the last action"),
     Fault(_CHECKS, "if evaluation.auto_reset:", "if False:", CHECKS, "new episodes begin with old actions"),
+    Fault(
+        _BACKENDS,
+        'if cfg.enable_cuda_graph and policy.device.type != "cuda":',
+        "if False:",
+        COMPILED,
+        "graphs without a GPU fail later",
+    ),
+    Fault(_BACKENDS, "not _has_compiler():", "False:", COMPILED, "a missing compiler fails later"),
+    Fault(_BACKENDS, "if not (cfg.enable_torch_compile or cfg.enable_cuda_graph):", "if False:", COMPILED, "always"),
+    Fault(
+        _BACKENDS,
+        '"inductor" if cfg.enable_torch_compile else "cudagraphs"',
+        '"cudagraphs" if cfg.enable_cuda_graph else "inductor"',
+        COMPILED,
+        "graphs of what is not compiled",
+    ),
+    Fault(
+        _BACKENDS,
+        '"reduce-overhead" if cfg.enable_torch_compile and cfg.enable_cuda_graph else None',
+        "None",
+        COMPILED,
+        "no graphs of what is compiled",
+    ),
+    Fault(_BACKENDS, "in policy.recompute_units():", "in policy.recompute_units()[:1]:", COMPILED, "one layer alone"),
+    Fault(_ROLLOUT, "        compile_layers(self.model, rollout)\n", "", ROLLOUTS, "nothing is compiled"),
+    Fault(
+        _CHECKS,
+        "elif rollout.enable_cuda_graph and rollout.enable_offload:",
+        "elif rollout.enable_torch_compile and rollout.enable_offload:",
+        CHECKS,
+        "graphs lose their weights",
+    ),
 ]

@@ -88,6 +88,11 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "env.eval.data_collection",
     ),
     (REAL_TIME | SAC, f"{CHUNKING}.enabled", "another policy acts"),
+    (
+        PI | {"rollout": {"enable_cuda_graph": True, "enable_offload": True}},
+        "rollout.enable_cuda_graph",
+        "Set one of them to false",
+    ),
     (PI | {"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "is constant"),
     (PI | {"actor.sft_loss_weight": 0.1}, "actor.sft_loss_weight", "there is no data section. Add data.format=lerobot"),
     (
@@ -120,6 +125,8 @@ FITTING = {
     "steered": STEERED,
     "refined": REFINED,
     "real time": REAL_TIME,
+    "compiled": PI | {"rollout": {"enable_torch_compile": True, "enable_offload": True}},
+    "graphs": {"rollout": {"enable_torch_compile": True, "enable_cuda_graph": True}},
     "real time to the last planned action": REAL_TIME
     | {CHUNKING: {"enabled": True, "inference_delay": 2}, f"{MODEL}.horizon": 6},
     "real time without guidance": REAL_TIME | {CHUNKING: {"enabled": True, "max_guidance_weight": 0.0}},
@@ -174,3 +181,9 @@ def test_guidance_is_learned_and_compares_where_nothing_learns_from_it(
 )
 def test_guided_policies_are_trained_and_asked(recipe: str, overrides: list[str]) -> None:
     validate_cfg(load_recipe(recipe, overrides))
+
+
+@pytest.mark.parametrize("key", ["enable_torch_compile", "enable_cuda_graph"])
+def test_small_policies_are_not_compiled(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"rollout.{key}: received True; not used with model_type=mlp_policy"):
+        validate_cfg(load_recipe("gym_cartpole_ppo_mlp", [f"rollout.{key}=true"]))

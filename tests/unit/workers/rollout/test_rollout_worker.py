@@ -10,6 +10,7 @@ from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.messages.embodied import ChunkStep
 from rlinf.errors import CommTimeoutError
 from rlinf.models import get_policy
+from rlinf.workers.rollout import rollout_worker
 from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 from rlinf.workers.streams import TRAJECTORIES, WEIGHTS, step_tag
 from tests.unit.hybrid_engines.packing import pack_weights
@@ -136,6 +137,13 @@ def test_evaluation_takes_the_most_likely_actions() -> None:
         greedy, _ = world.policy.predict_action_batch(observation(number), mode="eval")
         assert torch.equal(taken[number], greedy)
     assert world.trajectories() == []
+
+
+def test_layers_are_compiled_as_the_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(rollout_worker, "compile_layers", lambda *arguments: asked.append(arguments))
+    world = World()
+    assert asked == [(world.worker.model, world.worker.cfg.rollout)]
 
 
 def test_every_row_of_a_trajectory_is_about_its_own_chunk() -> None:
