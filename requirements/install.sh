@@ -23,8 +23,8 @@ Targets
   docs       everything that building the documentation needs
 
 Options
-  --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim, langpick, maniskill or
-                   libero
+  --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim, langpick, maniskill,
+                   libero or realworld (cameras of robots)
   --model M        mlp_policy (default), openvla, openvla_oft, openpi, smolvla or gr00t for embodied; qwen2.5 (default) for reason
   --guest G        also the environment of a simulator that runs in an interpreter of its own, DIR-guest-G: calvin
   --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
@@ -243,7 +243,13 @@ resolve_env() {
       recipe="libero_object_grpo_oft_tiny"
       use_mujoco_libraries
       ;;
-    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill, libero." ;;
+    realworld)
+      EXTRAS=(realworld video)
+      recipe="realworld_franka_dummy_rlpd_mlp"
+      # Of pyrealsense2.
+      SYSTEM_LIBRARIES=("libusb-1.0.so.0:libusb-1.0-0")
+      ;;
+    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill, libero, realworld." ;;
   esac
   NEXT_COMMAND="bash examples/embodiment/run_embodiment.sh $recipe"
 }

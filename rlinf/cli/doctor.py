@@ -82,6 +82,8 @@ OPTIONAL_PACKAGES: dict[str, str] = {
     "pyarrow": "data sets in the LeRobot format",
     "pillow": "images of data sets and of vision-language-action policies",
     "plotly": "report.html",
+    "opencv-python-headless": "cameras of robots",
+    "pyrealsense2": "RealSense cameras of robots",
     "wandb": "W&B",
     "swanlab": "SwanLab",
     "onnx": "rlinf export to .onnx",

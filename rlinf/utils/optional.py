@@ -14,6 +14,7 @@ _LIBERO = "bash requirements/install.sh embodied --env libero"
 _OFFLINE = "pip install 'rlinf[offline]'"
 _REASON = "bash requirements/install.sh reason (or: pip install 'rlinf[reasoning]')"
 _AGENTS = "pip install 'rlinf[agents]'"
+_ROBOT = "bash requirements/install.sh embodied --env realworld (or: pip install 'rlinf[realworld]')"
 _VIDEO = "pip install 'rlinf[video]'"
 
 INSTALL_COMMANDS: dict[str, str] = {
@@ -21,6 +22,7 @@ INSTALL_COMMANDS: dict[str, str] = {
     "anthropic": _AGENTS,
     "bddl": _LIBERO,
     "bm25s": _AGENTS,
+    "cv2": _ROBOT,
     "datasets": _REASON,
     "gymnasium_robotics": "bash requirements/install.sh embodied --env robotics",
     "h5py": _OFFLINE,
@@ -39,6 +41,7 @@ INSTALL_COMMANDS: dict[str, str] = {
     "onnx": "pip install 'rlinf[onnx]'",
     "onnxscript": "pip install 'rlinf[onnx]'",
     "openai": _AGENTS,
+    "opencv_python_headless": _ROBOT,
     "peft": _REASON,
     "PIL": _DATA,
     "pillow": _DATA,
@@ -46,6 +49,7 @@ INSTALL_COMMANDS: dict[str, str] = {
     "py_spy": "pip install 'rlinf[debug]'",
     "pyarrow": _DATA,
     "pygame": _VIDEO,
+    "pyrealsense2": _ROBOT,
     "robosuite": _LIBERO,
     "sapien": "bash requirements/install.sh embodied --env maniskill",
     "sglang": "bash requirements/install.sh reason --engine sglang",

@@ -23,9 +23,10 @@ class FrankaHardwareConfig(ConfigSection):
     node_rank: NonNegativeInt
     """Cluster rank of the node that is connected to it."""
     robot_ip: str
-    """Address of the robot."""
+    """Address of the robot, or, with the client ``FrankaServerClient``, of the server that drives it: HOST or HOST:PORT."""
     camera_serials: list[str] = field(default_factory=list)
-    """Serial numbers of its cameras; the first one is ``main_images``."""
+    """Serial numbers of its cameras, or further names that the client knows, such as ``opencv:/dev/video2``; the first
+    one is ``main_images``."""
     target_ee_pose: list[float] | None = None
     """Where its table has another place: ``target_ee_pose`` of this robot; null is the environment's."""
     reset_ee_pose: list[float] | None = None
@@ -56,7 +57,9 @@ class RealWorldEnvConfig(EnvConfig):
     """A kinematic stand-in answers instead of a robot, in a time of its own."""
     client: str | None = None
     """Who speaks to the robot: ``package.module:Name``, called with ``robot_ip``, ``camera_serials``, ``image_size``;
-    returns a ``FrankaClient``."""
+    returns a ``FrankaClient``. ``rlinf.envs.realworld.franka_server:FrankaServerClient`` is included."""
+    client_params: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of ``client``."""
     task_description: str = "Move the gripper to the target."
     """The task in words."""
     target_ee_pose: list[float] | None = None
@@ -114,6 +117,8 @@ class RobotEnvConfig(EnvConfig):
     client: str
     """Who speaks to the robot: ``package.module:Name``, called with ``robot`` (its entry of ``hardware.configs``),
     ``state_dim``, ``action_dim``, ``num_cameras``, ``image_size``; returns a ``RobotClient``."""
+    client_params: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of ``client``."""
     state_dim: PositiveInt
     """Numbers that the robot reports of itself."""
     action_dim: PositiveInt

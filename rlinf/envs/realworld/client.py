@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -142,3 +143,31 @@ def load_client(path: str) -> Callable[..., FrankaClient]:
     if not callable(client):
         raise ConfigError(f"env.*.client: received '{path}', which is a {type(client).__name__} and cannot be called.")
     return client  # type: ignore[no-any-return]
+
+
+def make_client(path: str, params: Mapping[str, Any], **described: Any) -> Any:
+    """Call what ``env.*.client`` names.
+
+    Args:
+        path: ``package.module:Name``.
+        params: ``env.*.client_params``.
+        **described: Arguments that every client gets: what the recipe says of the robot and of its images.
+
+    Returns:
+        The client.
+
+    Raises:
+        ConfigError: As ``load_client``; or it does not take one of ``params``.
+    """
+    make = load_client(path)
+    accepted = inspect.signature(make).parameters.values()
+    names = {each.name for each in accepted if each.kind in {each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD}}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in accepted)
+    unknown = sorted(name for name in params if name in described or not (takes_any or name in names))
+    if unknown:
+        allowed = ", ".join(sorted(names - described.keys())) or "none"
+        raise ConfigError(
+            f"env.*.client_params: received {', '.join(unknown)}; allowed for '{path}': {allowed}. Correct or remove "
+            "the names."
+        )
+    return make(**described, **params)

@@ -10,7 +10,7 @@ import numpy as np
 from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.realworld.cameras import image_row, image_spaces
-from rlinf.envs.realworld.client import Connection, FrankaState, WallClock, connections, load_client
+from rlinf.envs.realworld.client import Connection, FrankaState, WallClock, connections, make_client
 from rlinf.envs.realworld.dummy import DummyFranka
 from rlinf.envs.realworld.pace import Pace
 from rlinf.envs.realworld.poses import (
@@ -128,9 +128,8 @@ class FrankaSingleEnv:
         robot, size = self.robot, self.cfg.image_size or _VIDEO_SIZE
         if not self.cfg.is_dummy:
             assert self.cfg.client is not None  # the vector environment has said so
-            make = load_client(self.cfg.client)
-            client = make(robot_ip=robot.robot_ip, camera_serials=list(robot.camera_serials), image_size=size)
-            return Connection(client, WallClock())
+            described = {"robot_ip": robot.robot_ip, "camera_serials": list(robot.camera_serials), "image_size": size}
+            return Connection(make_client(self.cfg.client, self.cfg.client_params, **described), WallClock())
         dummy = DummyFranka(
             self.cfg.dummy,
             start=self.start,

@@ -12,7 +12,7 @@ import numpy as np
 from rlinf.config.schema.realworld import RobotEnvConfig
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.realworld.cameras import image_row, image_spaces
-from rlinf.envs.realworld.client import Clock, Connection, WallClock, connections, load_client
+from rlinf.envs.realworld.client import Clock, Connection, WallClock, connections, make_client
 from rlinf.envs.realworld.pace import Pace
 from rlinf.envs.realworld.poses import Vector
 from rlinf.envs.single_env import SingleStep
@@ -107,8 +107,9 @@ class RobotSingleEnv:
         connections.release(self.address)
 
     def _connect(self) -> Connection:
-        make = load_client(self.cfg.client)
-        client: Any = make(
+        client = make_client(
+            self.cfg.client,
+            self.cfg.client_params,
             robot=dict(self.robot),
             state_dim=self.cfg.state_dim,
             action_dim=self.cfg.action_dim,
