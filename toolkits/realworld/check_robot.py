@@ -2,8 +2,8 @@
 
     python toolkits/realworld/check_robot.py RECIPE [OVERRIDE ...] [--move]
 
-For each entry of ``hardware.configs`` with ``type: Franka``: its state, how often a second it can be read, and how many new
-images each camera shows. Nothing moves unless ``--move`` is given: then the end effector goes up by 1 cm, and back.
+For each entry of ``hardware.configs`` with ``type: Franka``: its state, how often a second it can be read, and how many
+new images each camera shows. Nothing moves unless ``--move`` is given: then the end effector goes up by 1 cm, and back.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from rlinf.config.hardware import parse_hardware
 from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.envs.realworld.client import FrankaClient, make_client
-from rlinf.errors import ConfigError
+from rlinf.errors import ConfigError, EnvironmentFailure
 
 _UP_METERS, _MOTION_SECONDS = 0.01, 1.5
+_RETRY_SECONDS = 0.5
 _LOOK_SECONDS = 0.002
 """Between looks at the newest images: shorter than any camera's time between images."""
 
@@ -39,12 +40,22 @@ def robots_of(cfg: EmbodiedConfig) -> list[FrankaHardwareConfig]:
     ]
 
 
-def connect(env: RealWorldEnvConfig, robot: FrankaHardwareConfig) -> FrankaClient:
-    """Return the client that the environment would make."""
+def connect(env: RealWorldEnvConfig, robot: FrankaHardwareConfig, *, wait_seconds: float) -> FrankaClient:
+    """Return the client that the environment would make; a server that is just starting has this long for it."""
     assert env.client is not None
+    deadline = time.monotonic() + wait_seconds
     described = {"robot_ip": robot.robot_ip, "camera_serials": list(robot.camera_serials)}
-    client: FrankaClient = make_client(env.client, env.client_params, **described, image_size=env.image_size or 128)
-    return client
+    while True:
+        try:
+            client: FrankaClient = make_client(
+                env.client, env.client_params, **described, image_size=env.image_size or 128
+            )
+        except EnvironmentFailure:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return client
 
 
 def count_states(client: FrankaClient, seconds: float) -> float:
@@ -82,9 +93,10 @@ def move(client: FrankaClient) -> tuple[float, float]:
     return float(height), float(np.linalg.norm(client.state().pose[:3] - start[:3]))
 
 
-def check(env: RealWorldEnvConfig, robot: FrankaHardwareConfig, *, moves: bool, seconds: float) -> None:
+def check(
+    client: FrankaClient, env: RealWorldEnvConfig, robot: FrankaHardwareConfig, *, moves: bool, seconds: float
+) -> None:
     """Print what one robot reports, and with ``moves`` how it moves."""
-    client = connect(env, robot)
     try:
         state = client.state()
         np.set_printoptions(precision=4, suppress=True)
@@ -98,7 +110,7 @@ def check(env: RealWorldEnvConfig, robot: FrankaHardwareConfig, *, moves: bool, 
         if moves:
             height, distance = move(client)
             print(
-                f"  went up by {height * 1e3:.1f} mm of {_UP_METERS * 1e3:.0f}, and back to {distance * 1e3:.1f} mm from its start"
+                f"  up by {height * 1e3:.1f} of {_UP_METERS * 1e3:.0f} mm, then {distance * 1e3:.1f} mm from its start"
             )
     finally:
         client.close()
@@ -108,6 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe")
     parser.add_argument("--move", action="store_true", help="move each robot by 1 cm; keep the emergency stop at hand")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds that a robot's server may need to start")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long states and images are counted")
     args, overrides = parser.parse_known_args(argv)
 
@@ -120,7 +133,8 @@ def main(argv: list[str] | None = None) -> int:
                 "env.train.env_type=realworld and env.train.client. Add what is missing."
             )
         for robot in robots:
-            check(env, robot, moves=args.move, seconds=args.seconds)
+            client = connect(env, robot, wait_seconds=args.wait)
+            check(client, env, robot, moves=args.move, seconds=args.seconds)
 
     return run_and_report(action)
 

@@ -1,9 +1,9 @@
-"""A simulated controller behind the HTTP protocol of SERL's and HIL-SERL's robot server, to try a driver without a robot.
+"""A simulated controller behind the HTTP protocol of SERL's and HIL-SERL's robot server: a driver can be tried on it.
 
     python toolkits/realworld/simulated_franka_server.py --port 5000
 
-The arm is the kinematic stand-in ``DummyFranka``, moving on the wall clock; its joints are not simulated, and reported as 0.
-It answers as ``franka_server.py`` of HIL-SERL does: what is asked for as JSON, what is commanded with a text.
+The arm is the kinematic stand-in ``DummyFranka``, moving on the wall clock; its joints are not simulated: they are 0.
+It answers as ``franka_server.py`` of HIL-SERL does: queries with JSON, commands with a text.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class SimulatedFrankaServer(ThreadingHTTPServer):
     Args:
         arm: The arm.
         port: Where it listens on 127.0.0.1; 0 takes a free one, which ``server_port`` is.
-        keeps_connections: Whether a connection serves several requests; Flask's own server, which the robot's uses, closes it.
+        keeps_connections: Whether a connection serves several requests; Flask's own server, the robot's, closes it.
     """
 
     daemon_threads = True
@@ -225,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: SimulatedFrankaServer
     disable_nagle_algorithm = True
 
-    def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
+    def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         status, kind, answer = self.server.respond(self.path, json.loads(body) if body else None)
         self.send_response(status)
@@ -234,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the class that this derives from
+    def log_message(self, format: str, *args: Any) -> None:
         """Say nothing of each request."""
 
 

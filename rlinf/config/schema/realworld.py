@@ -23,7 +23,7 @@ class FrankaHardwareConfig(ConfigSection):
     node_rank: NonNegativeInt
     """Cluster rank of the node that is connected to it."""
     robot_ip: str
-    """Address of the robot, or, with the client ``FrankaServerClient``, of the server that drives it: HOST or HOST:PORT."""
+    """Address of the robot; with the client ``FrankaServerClient``, of the server that drives it: HOST or HOST:PORT."""
     camera_serials: list[str] = field(default_factory=list)
     """Serial numbers of its cameras, or further names that the client knows, such as ``opencv:/dev/video2``; the first
     one is ``main_images``."""

@@ -122,8 +122,8 @@ class RealSenseSource:
             raise
         except ImportError as error:
             raise EnvironmentFailure(
-                f"The package 'pyrealsense2', which the camera '{serial}' needs, cannot be loaded: {error}. Install the "
-                "system's library that it names: sudo apt-get install libusb-1.0-0"
+                f"The package 'pyrealsense2', which the camera '{serial}' needs, cannot be loaded: {error}. Install "
+                "the system's library that it names: sudo apt-get install libusb-1.0-0"
             ) from error
 
     def open(self) -> None:

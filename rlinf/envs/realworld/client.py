@@ -160,7 +160,7 @@ def make_client(path: str, params: Mapping[str, Any], **described: Any) -> Any:
         ConfigError: As ``load_client``; or it does not take one of ``params``.
     """
     make = load_client(path)
-    accepted = inspect.signature(make).parameters.values()
+    accepted = _parameters(make)
     names = {each.name for each in accepted if each.kind in {each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD}}
     takes_any = any(each.kind is each.VAR_KEYWORD for each in accepted)
     unknown = sorted(name for name in params if name in described or not (takes_any or name in names))
@@ -171,3 +171,10 @@ def make_client(path: str, params: Mapping[str, Any], **described: Any) -> Any:
             "the names."
         )
     return make(**described, **params)
+
+
+def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(make).parameters.values())
+    except ValueError:  # what is compiled does not always say
+        return [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)]

@@ -1,8 +1,8 @@
 """A Franka arm behind the HTTP server that SERL and HIL-SERL run on its real-time computer; imports no torch.
 
-The server (``serl_robot_infra/robot_servers/franka_server.py`` there) bridges to ROS, where an impedance controller moves
-the arm: it pulls the end effector to the pose that it was sent last, as if by a spring. The spring is never longer than
-the controller's ``translational_clip_*`` (metres) and ``rotational_clip_*`` (radians), which bounds force and speed.
+The server (``serl_robot_infra/robot_servers/franka_server.py`` there) bridges to ROS, where an impedance controller
+pulls the end effector to the pose that it was sent last, as if by a spring. The spring is never longer than the
+controller's ``translational_clip_*`` (metres) and ``rotational_clip_*`` (radians), which bounds force and speed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class FrankaServerClient:
         image_size: Height and width of their images in pixels.
         timeout_seconds: How long the server may take to answer.
         gripper: ``franka``, ``robotiq`` or ``none``: the server's ``--gripper_type``. Its routes differ.
-        gripper_range: What the server reports of closed and of open fingers: [0, 1] with HIL-SERL. SERL's reports [0, 0.08]
-            (metres) for Franka's hand, and [255, 0] (counts) for Robotiq's.
-        compliance: Parameters of the impedance controller, sent before each episode: stiffnesses in N/m and Nm/rad, dampings
-            in Ns/m and Nms/rad, clips in m and rad. None leaves the server's.
-        joint_reset_every: Before every N-th episode the joints go to the server's ``--reset_joint_target``, on a way that the
-            environment's limits do not bound; 0 never does.
+        gripper_range: What the server reports of closed and of open fingers: [0, 1] with HIL-SERL. SERL's reports
+            [0, 0.08] (metres) for Franka's hand, and [255, 0] (counts) for Robotiq's.
+        compliance: Parameters of the impedance controller, sent before each episode: stiffnesses in N/m and Nm/rad,
+            dampings in Ns/m and Nms/rad, clips in m and rad. None leaves the server's.
+        joint_reset_every: Before every N-th episode the joints go to the server's ``--reset_joint_target``, on a way
+            that the environment's limits do not bound; 0 never does.
         joint_reset_seconds: How long that may take.
         max_frame_age_seconds: How old a camera's newest image may be.
 
@@ -130,8 +130,8 @@ class FrankaServerClient:
         elif opening == 0.0:
             self._server.post("/close_gripper")  # grasps, where /move_gripper only goes to a width
         else:
-            # The server ignores that it is to close where it remembers to have closed, until it is told to open. At first
-            # its memory may be wrong, and its /open_gripper do nothing.
+            # The server ignores /close_gripper after another one, until /open_gripper comes between. At first it may
+            # take closed fingers for open ones, and ignore /open_gripper too.
             self._server.post("/open_gripper")
             if opening < 1.0 or self._opening is None:
                 self._move_gripper(_FRANKA_COUNTS * opening)

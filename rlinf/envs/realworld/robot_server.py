@@ -30,8 +30,8 @@ class RobotServer:
         host, has_port, port = address.partition(":")
         if not host or (has_port and not port.isdecimal()):
             raise ConfigError(
-                f"cluster.node_groups[].hardware.configs[].robot_ip: received '{address}'; allowed: HOST or HOST:PORT of "
-                "the robot's server, without http://. Correct it."
+                f"cluster.node_groups[].hardware.configs[].robot_ip: received '{address}'; allowed: HOST or HOST:PORT "
+                "of the robot's server, without http://. Correct it."
             )
         self.address, self.timeout_seconds = f"{host}:{port or DEFAULT_PORT}", timeout_seconds
         self._connection = http.client.HTTPConnection(host, int(port or DEFAULT_PORT), timeout=timeout_seconds)
@@ -67,8 +67,8 @@ class RobotServer:
         if status != http.client.OK:
             raise self.failure(
                 route,
-                f"answered HTTP {status}: {_shown(answer)}. Look at the server's output: whether it has this route, its "
-                "controller runs, and its gripper is the one that env.*.client_params names.",
+                f"answered HTTP {status}: {_shown(answer)}. Look at the server's output: whether it has this route, "
+                "its controller runs, and its gripper is the one that env.*.client_params names.",
             )
         return answer
 
