@@ -66,6 +66,14 @@ class Slow(DummyRobot):
         self.time += 0.3
 
 
+class Tuned(DummyRobot):
+    """Takes an argument of its own."""
+
+    def __init__(self, *, gain: float, **described: Any) -> None:
+        super().__init__(**described)
+        self.gain = gain
+
+
 def make_config(**keys: Any) -> RobotEnvConfig:
     defaults: dict[str, Any] = {
         "env_type": "robot",
@@ -146,6 +154,13 @@ def test_training_and_evaluation_share_a_declared_robot() -> None:
     assert len(connections.clients()) == 1
     evaluation.close()
     assert connections.clients() == []
+
+
+def test_a_driver_gets_its_parameters() -> None:
+    with make_vector_env(make_config(client=f"{HERE}:Tuned", client_params={"gain": 2.5}), num_envs=1):
+        assert [client.gain for client in connections.clients()] == [2.5]
+    with pytest.raises(ConfigError, match=r"env\.\*\.client_params: received gain; allowed for '.*DummyRobot': none"):
+        make_vector_env(make_config(client_params={"gain": 2.5}), num_envs=1)
 
 
 def test_a_worker_drives_one_robot() -> None:
