@@ -61,8 +61,11 @@ def commands(server: SimulatedFrankaServer) -> list[Any]:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    while not holds():
+    for _ in range(2000):
+        if holds():
+            return
         time.sleep(0.005)
+    raise AssertionError("it never holds")
 
 
 @pytest.mark.parametrize("keeps_connections", [False, True])

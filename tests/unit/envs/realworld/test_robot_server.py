@@ -21,7 +21,7 @@ class Canned(ThreadingHTTPServer):
         self.answers: dict[str, Any] = {}
         self.requests: list[tuple[str, Any]] = []
         self.num_connections = 0
-        self.closes_silently = False
+        self.closes_silently = self.hangs_up = False
         super().__init__(("127.0.0.1", 0), Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -40,6 +40,10 @@ class Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.server.num_connections += 1
+
+    def handle(self) -> None:
+        if not self.server.hangs_up:
+            super().handle()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -94,6 +98,13 @@ def test_a_connection_that_the_server_closes_is_opened_again(canned: Canned, rob
     assert len(canned.requests) == canned.num_connections == 4
 
 
+def test_a_server_that_hangs_up_is_not_tried_again(canned: Canned, robot: RobotServer) -> None:
+    canned.hangs_up = True
+    with pytest.raises(EnvironmentFailure, match="/clearerr: no answer"):
+        robot.post("/clearerr")
+    assert canned.num_connections == 1
+
+
 def test_a_late_answer_is_a_failure_and_is_not_taken_for_the_next(canned: Canned) -> None:
     robot = RobotServer(canned.address, timeout_seconds=0.1)
     canned.answers["/getstate"] = threading.Event()
@@ -104,7 +115,9 @@ def test_a_late_answer_is_a_failure_and_is_not_taken_for_the_next(canned: Canned
     robot.close()
 
 
-def test_a_limit_of_one_request_is_not_that_of_the_next(canned: Canned) -> None:
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_limit_of_one_request_is_not_that_of_the_next(canned: Canned, closes: bool) -> None:
+    canned.closes_silently = closes
     robot = RobotServer(canned.address, timeout_seconds=0.1)
     robot.post("/clearerr")
     slow = canned.answers["/jointreset"] = threading.Event()
