@@ -204,6 +204,14 @@ def test_before_an_episode_errors_are_cleared_and_joints_and_parameters_set(serv
     wait_until(lambda: bool(np.allclose(client.state().pose, goal, atol=1e-6)))
 
 
+def test_a_joint_reset_may_take_longer_than_other_requests(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = connect(serve(), joint_reset_every=1, joint_reset_seconds=70.0)
+    limits: dict[str, Any] = {}
+    monkeypatch.setattr(client._server, "post", lambda route, data=None, **limit: limits.update({route: limit}))
+    client.reset()
+    assert limits == {"/clearerr": {}, "/jointreset": {"timeout_seconds": 70.0}}
+
+
 def test_a_parameter_that_the_controller_lacks_is_told(serve: Serve) -> None:
     client = connect(serve(), compliance={"stiffness": 3})
     with pytest.raises(EnvironmentFailure, match="/update_param: answered HTTP 500: .*don't know parameter: stiffness"):
