@@ -123,11 +123,12 @@ set_option() {
   esac
 }
 
-# Sets EXTRAS (of pyproject.toml), SYSTEM_LIBRARIES (file name:package), SYSTEM_PROGRAMS (command:package), LOCK and
-# NEXT_COMMAND from the target.
+# Sets EXTRAS (of pyproject.toml), SYSTEM_LIBRARIES (file name:package), what LIBRARIES_SERVE, SYSTEM_PROGRAMS
+# (command:package), LOCK and NEXT_COMMAND from the target.
 resolve_target() {
   EXTRAS=()
   SYSTEM_LIBRARIES=()
+  LIBRARIES_SERVE="Videos"
   SYSTEM_PROGRAMS=()
   NEEDS_VULKAN=0
   LOCK="$TARGET"
@@ -246,8 +247,8 @@ resolve_env() {
     realworld)
       EXTRAS=(realworld video)
       recipe="realworld_franka_dummy_rlpd_mlp"
-      # Of pyrealsense2.
       SYSTEM_LIBRARIES=("libusb-1.0.so.0:libusb-1.0-0")
+      LIBRARIES_SERVE="RealSense cameras"
       ;;
     *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill, libero, realworld." ;;
   esac
@@ -289,9 +290,9 @@ install_system_libraries() {
   ((${#missing[@]})) || return 0
   if can_install_system; then
     # Pictures are optional: training goes on without them.
-    run_step --optional "System packages: ${missing[*]}" apt_install "${missing[@]}" || note "Going on without; videos may not work."
+    run_step --optional "System packages: ${missing[*]}" apt_install "${missing[@]}" || note "Going on without; ${LIBRARIES_SERVE,} may not work."
   else
-    note "Rendering needs system packages that are missing: sudo apt-get install ${missing[*]}"
+    note "$LIBRARIES_SERVE need system packages that are missing: sudo apt-get install ${missing[*]}"
   fi
 }
 

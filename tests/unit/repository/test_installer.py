@@ -156,6 +156,15 @@ def test_with_a_gpu_its_own_driver_serves_maniskill(machine: Machine) -> None:
     assert "mesa-vulkan-drivers" not in machine.install("embodied", "--env", "maniskill").stdout
 
 
+def test_cameras_of_robots_come_with_the_library_that_they_need(machine: Machine) -> None:
+    plan = machine.install("embodied", "--env", "realworld", "--device", "cpu", "--dry-run").stdout
+    assert plan.splitlines()[0] == "extras: realworld,video,offline,report"
+    write_program(machine.state / "bin" / "ldconfig", "#!/bin/sh\n")
+    run = machine.install("embodied", "--env", "realworld", "--no-system")
+    assert run.returncode == 0, run.stderr
+    assert "RealSense cameras need system packages that are missing: sudo apt-get install libusb-1.0-0" in run.stdout
+
+
 def test_vllm_on_a_cpu_comes_without_what_its_requirements_bring_for_another_pytorch(machine: Machine) -> None:
     run = machine.install("reason", "--engine", "vllm")
     assert run.returncode == 0, run.stderr
