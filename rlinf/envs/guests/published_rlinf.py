@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .adapter_tools import as_array
+
 if TYPE_CHECKING:
     # Guests may run on Python 3.8, where this cannot be evaluated.
     Array = np.ndarray[Any, Any]
@@ -115,7 +117,7 @@ class PublishedBatch:
         seen, rewards, terminations, truncations, infos = self._env.chunk_step(prepared)
         observations = list(seen) if isinstance(seen, (list, tuple)) else [seen]
         reports = list(infos) if isinstance(infos, (list, tuple)) else [infos]
-        rewards, terminations, truncations = (_array(value) for value in (rewards, terminations, truncations))
+        rewards, terminations, truncations = (as_array(value) for value in (rewards, terminations, truncations))
         num_steps, split = actions.shape[1], {}
         results = []
         for column in range(num_steps):
@@ -163,7 +165,7 @@ class PublishedBatch:
         columns: dict[str, Any] = {}
         for key in (*_IMAGES, "states"):
             if obs.get(key) is not None:
-                columns[key] = _array(obs[key]).astype(np.float32 if key == "states" else np.uint8)
+                columns[key] = as_array(obs[key]).astype(np.float32 if key == "states" else np.uint8)
         if obs.get("task_descriptions") is not None:
             columns["task_descriptions"] = [str(text) for text in obs["task_descriptions"]]
         num_rows = len(next(iter(columns.values())))
@@ -173,15 +175,10 @@ class PublishedBatch:
 def _successes(info: Any) -> Array | None:
     """Return which environments report success, or None where the info does not say."""
     if "success" in info:
-        return _array(info["success"]).astype(np.bool_).reshape(-1)
+        return as_array(info["success"]).astype(np.bool_).reshape(-1)
     episode = info.get("episode", {})
     found = episode.get("success_once")
-    return None if found is None else _array(found).astype(np.bool_).reshape(-1)
-
-
-def _array(value: Any) -> Array:
-    """Return a tensor of any device, or what numpy takes, as an array."""
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    return None if found is None else as_array(found).astype(np.bool_).reshape(-1)
 
 
 def _tensor(values: list[int]) -> Any:
