@@ -147,8 +147,16 @@ _VALUES_ELSEWHERE: dict[tuple[str, str], str] = {
     ("adv_type", "reinforce"): "REINFORCE is adv_type=raw with loss_type=actor.",
     ("adv_type", "reinforce++"): "REINFORCE++ is adv_type=reinpp with loss_type=actor.",
     ("adv_type", "sac"): "It is adv_type=embodied_sac with loss_type=embodied_sac.",
+    **{
+        ("env_type", name): f"It is env_type=guest with adapter={name}, an adapter that is unproven."
+        for name in ("robocasa", "robotwin", "isaaclab", "behavior", "habitat")
+    },
+    ("model_type", "cma"): (
+        "The cross-modal attention policy of VLN-CE is published as a name alone, and there is no network for "
+        "model_type=cma; its simulator, Habitat, is env_type=guest with adapter=habitat, an adapter that is unproven."
+    ),
 }
-"""What other frameworks call choices of a discriminator, in lower case."""
+"""What other frameworks, and published recipes, call choices of a discriminator, in lower case."""
 
 
 def explain_foreign(path: str, recipe: Mapping[str, Any] | None = None) -> str | None:

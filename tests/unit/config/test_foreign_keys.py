@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
 from rlinf.config import foreign_keys, load_recipe, validate_cfg
-from rlinf.config.registries import advantages, losses
+from rlinf.config.registries import advantages, envs, losses
 from rlinf.config.sections import known_paths
 from rlinf.errors import ConfigError
 
+GUESTS = Path(foreign_keys.__file__).parents[1] / "envs" / "guests"
 EMBODIED, TEXT, SAC = "gym_cartpole_ppo_mlp", "tiny_math_grpo", "gym_pendulum_sac_mlp"
 
 
@@ -58,6 +60,8 @@ def test_names_of_other_frameworks_are_translated(recipe: str, override: str, ke
         ("algorithm.loss_type=ppo", ("loss_type=actor_critic", "adv_type=gae")),
         ("algorithm.loss_type=SAC", ("loss_type=embodied_sac", "adv_type=embodied_sac")),
         ("algorithm.adv_type=reinforce++", ("adv_type=reinpp",)),
+        ("env.eval.env_type=isaaclab", ("env_type=guest with adapter=isaaclab", "unproven")),
+        ("actor.model.model_type=cma", ("no network for model_type=cma", "adapter=habitat", "unproven")),
     ],
 )
 def test_choices_of_other_frameworks_are_translated(override: str, names: tuple[str, ...]) -> None:
@@ -82,6 +86,9 @@ def test_translations_name_what_exists() -> None:
         assert discriminator in choices
         assert choices.get("loss_type", "actor") in losses.configs
         assert choices.get("adv_type", "gae") in advantages.configs
+        assert choices.get("env_type", "guest") in envs.configs
+        for adapter in re.findall(r"adapter=(\w+)", text):
+            assert (GUESTS / f"{adapter}.py").is_file()
 
 
 def put(recipe: dict[str, Any], path: str, value: str) -> None:
