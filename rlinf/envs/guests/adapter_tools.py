@@ -64,7 +64,7 @@ def as_array(value: Any) -> Array:
 
     Simulators fill their buffers again in the next step, so that what was returned must not change with them.
     """
-    return np.array(value.detach().cpu() if hasattr(value, "detach") else value)
+    return np.array(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
 
 
 def as_image(value: Any, *, upside_down: bool = False) -> Array:

@@ -1,0 +1,1 @@
+"""Isaac Lab as its adapter calls it, without a simulator."""
