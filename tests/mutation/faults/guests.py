@@ -1,4 +1,4 @@
-"""Faults of simulators in interpreters of their own: messages, chunk loop, processes and the published adapter."""
+"""Faults of simulators in interpreters of their own: messages, chunk loop, processes and adapters."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ _ROWS = ("tests/unit/envs/guests/test_rows_of_guests.py",)
 _PROCESS = ("tests/unit/envs/test_guest_process.py",)
 _PUBLISHED = ("tests/unit/envs/guests/test_published_rlinf.py",)
 _ENV = ("tests/unit/envs/simulators/test_guest_env.py",)
+_ADAPTERS = {
+    name: (f"tests/unit/envs/guests/test_{name}.py",)
+    for name in ("robocasa", "robotwin", "isaaclab", "behavior", "habitat")
+}
 
 
 def _fault(file: str, before: str, after: str, tests: tuple[str, ...], what: str) -> Fault:
     return Fault(f"rlinf/envs/{file}", before, after, tests, what)
+
+
+def _of_adapter(name: str, before: str, after: str, what: str) -> Fault:
+    return _fault(f"guests/{name}.py", before, after, _ADAPTERS[name], what)
 
 
 FAULTS: list[Fault] = [
@@ -138,5 +146,117 @@ FAULTS: list[Fault] = [
         "place = 0",
         _PUBLISHED,
         "every action shows the first observation of the chunk",
+    ),
+    _fault(
+        "guests/adapter_tools.py",
+        "if name not in arguments)",
+        "if False)",
+        _ADAPTERS["robocasa"],
+        "an option that does not exist is no error of its own",
+    ),
+    _fault(
+        "guests/adapter_tools.py",
+        "return np.array(value.detach().cpu().numpy()",
+        "return np.asarray(value.detach().cpu().numpy()",
+        _ADAPTERS["isaaclab"],
+        "what a step returned changes with the next one",
+    ),
+    _fault(
+        "guests/adapter_tools.py",
+        "image = image[..., :3]",
+        "pass",
+        _ADAPTERS["behavior"],
+        "images have a fourth channel",
+    ),
+    _fault(
+        "guests/adapter_tools.py",
+        "if image.dtype != np.uint8 or",
+        "if",
+        ("tests/unit/envs/guests/test_adapter_tools.py",),
+        "numbers between 0 and 1 are shown as an image",
+    ),
+    _of_adapter("robocasa", ", upside_down=True", "", "images are upside down"),
+    _of_adapter(
+        "robocasa", "self._env.rng = np.random.default_rng(seed)", "pass", "the seed does not choose the kitchen"
+    ),
+    _of_adapter("robocasa", "+ (-1.0,)", "+ (0.0,)", "the base is neither held nor moved"),
+    _of_adapter("robocasa", "taken[self._places] = action", "taken[: len(action)] = action", "parts are those before"),
+    _of_adapter("robocasa", '"gripper": (6, 7)', '"gripper": (11, 12)', "the gripper switches the base's mode"),
+    _of_adapter("robocasa", "bool(self._env._check_success())", "bool(obs is None)", "success is never reported"),
+    _of_adapter("robocasa", "if split != _SPLIT:", "if False:", "a robot with another action is driven"),
+    _of_adapter(
+        "robotwin",
+        "            except self._unstable:\n                continue\n",
+        "            except self._unstable:\n                pass\n",
+        "an episode begins while objects fall",
+    ),
+    _of_adapter("robotwin", "            self._task.step_lim = None\n", "", "RoboTwin cuts episodes off as well"),
+    _of_adapter("robotwin", "action_type=self._action_type)\n", ")\n", "poses are taken for joints"),
+    _of_adapter(
+        "robotwin",
+        'np.stack([images["left"], images["right"]])',
+        'np.stack([images["right"], images["left"]])',
+        "wrists are swapped",
+    ),
+    _of_adapter(
+        "robotwin", "bool(self._task.eval_success)", "bool(self._task.check_success)", "every action is a success"
+    ),
+    _of_adapter("robotwin", "chosen[1 if len(chosen) > 1 else 0]", "chosen[0]", "both arms are the left one's robot"),
+    _of_adapter("robotwin", "self._num_resets % _CACHE_RESETS == 0", "False", "SAPIEN's cache grows for ever"),
+    _of_adapter(
+        "isaaclab", "        self._leave_resets_to_host()\n", "", "ended environments are reset before they are seen"
+    ),
+    _of_adapter("isaaclab", " & terminations\n", "\n", "the success of an episode counts for the next one, too"),
+    _of_adapter("isaaclab", "seed=seeds[index]", "seed=seeds[0]", "all rows start from one seed"),
+    _of_adapter(
+        "isaaclab", "np.where(active[:, None], actions, 0.0)", "np.asarray(actions)", "rows at rest are pushed on"
+    ),
+    _of_adapter("isaaclab", "2 * np.arctan2(sine", "np.arctan2(sine", "rotations are half as far"),
+    _of_adapter("isaaclab", "    sys.argv = sys.argv[:1]\n", "", "Isaac Sim takes the guest's descriptors for its own"),
+    _of_adapter(
+        "isaaclab",
+        "as_array(terminated)\n",
+        "as_array(terminated) | as_array(truncated)\n",
+        "a time limit is a termination",
+    ),
+    _of_adapter(
+        "behavior",
+        "np.asarray(action, np.float32)",
+        "np.asarray(action, np.float32)[::-1]",
+        "parts of the action are swapped",
+    ),
+    _of_adapter("behavior", "    gc.enable()\n", "", "scenes are never freed"),
+    _of_adapter(
+        "behavior",
+        '["max_steps"] = _NO_LIMIT',
+        '.setdefault("max_steps", _NO_LIMIT)',
+        "the activity's own time is up first",
+    ),
+    _of_adapter("behavior", "if og.sim is not None:", "if False:", "a second environment is built in one simulator"),
+    _of_adapter(
+        "behavior", "        self._torch.manual_seed(seed)\n", "", "the seed does not reach what torch samples"
+    ),
+    _of_adapter(
+        "behavior",
+        "return answer[0] if isinstance(answer, list) else answer",
+        "return answer",
+        "newer sources are not understood",
+    ),
+    _of_adapter("behavior", "automatic_reset=False, ", "", "the simulator resets by itself"),
+    _of_adapter(
+        "habitat",
+        '("stop", "move_forward", "turn_left", "turn_right")',
+        '("stop", "move_forward", "turn_right", "turn_left")',
+        "left is right",
+    ),
+    _of_adapter("habitat", "np.argmax(action)", "np.argmax(np.abs(action))", "what is least wanted is executed"),
+    _of_adapter("habitat", "self._distance - distance if", "distance - self._distance if", "the way back is rewarded"),
+    _of_adapter("habitat", "        self._distance = distance\n", "", "the way is rewarded again with every action"),
+    _of_adapter("habitat", "if self._env.episode_over:", "if False:", "actions after a stop are refused by Habitat"),
+    _of_adapter("habitat", '    "habitat.environment.max_episode_steps=0",\n', "", "Habitat cuts episodes off as well"),
+    _of_adapter("habitat", "SUCCESS_METRES = 3.0", "SUCCESS_METRES = 0.2", "success is that of another task"),
+    _of_adapter("habitat", "seed % len(self._env.episodes)", "0", "every seed is the first episode"),
+    _of_adapter(
+        "habitat", '"spl" if weight_by_path else "success"', '"success"', "detours are rewarded as the shortest way"
     ),
 ]
