@@ -347,8 +347,9 @@ class GuestEnvConfig(GuestProcessConfig):
     """``env_type: guest``: a simulator in an interpreter of its own, driven through an adapter."""
 
     adapter: str
-    """Module that drives the simulator: ``published_rlinf`` (the published environments; unproven, as no simulator
-    of theirs was run), or any that the guest can import."""
+    """Module that drives the simulator: ``robocasa``, ``robotwin``, ``isaaclab``, ``behavior``, ``habitat``, or
+    ``published_rlinf`` for the published environments (each an adapter, unproven, as none of these simulators was run),
+    or any that the guest can import."""
     init_params: dict[str, Any] = field(default_factory=dict)
     """Arguments of the adapter."""
 
