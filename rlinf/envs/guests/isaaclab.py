@@ -71,12 +71,12 @@ def make_batch(
     # Modules that know tasks can be imported when the simulator runs, and not before.
     app = launcher(headless=True, enable_cameras=bool(shown), device=device).app
     import_simulator(task_module, _INSTALL)
-    cfg = import_simulator("isaaclab_tasks.utils", _INSTALL).parse_env_cfg(task, device=device, num_envs=num_envs)
-    cfg.seed = 0
+    settings = import_simulator("isaaclab_tasks.utils", _INSTALL).parse_env_cfg(task, device=device, num_envs=num_envs)
+    settings.seed = 0
     for camera in shown.values() if image_size is not None else ():
-        sensor = getattr(cfg.scene, camera)
+        sensor = getattr(settings.scene, camera)
         sensor.height = sensor.width = image_size
-    simulator = import_simulator("gymnasium", _INSTALL).make(task, cfg=cfg).unwrapped
+    simulator = import_simulator("gymnasium", _INSTALL).make(task, cfg=settings).unwrapped
     return IsaacBatch(
         simulator,
         app,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,21 +18,86 @@ from rlinf.envs.conformance import check_vector_env
 from rlinf.envs.guests import guest_server
 from rlinf.envs.guests.rows import GuestRows
 
-FAKES = Path(__file__).parent / "fakes"
+HERE = Path(__file__).parent
+SIMULATORS = ("robocasa", "robotwin", "isaaclab", "omnigibson", "habitat")
+_ARMS = {"two-arms": [["l"] * 6, ["r"] * 6], "other-arms": [["l"] * 2, ["r"] * 7]}
+_SETTINGS = {
+    "render_freq": 10,
+    "embodiment": ["two-arms"],
+    "domain_randomization": {"random_background": False, "cluttered_table": False},
+    "camera": {"head_camera_type": "Small", "collect_wrist_camera": False},
+    "data_type": {"rgb": True, "depth": False},
+}
+_R1PRO = {
+    "env": {"action_frequency": 30, "automatic_reset": True, "flatten_action_space": True, "flatten_obs_space": True},
+    "scene": {"type": "InteractiveTraversableScene", "scene_model": "none"},
+    "robots": [{"type": "R1Pro", "name": "robot_r1", "obs_modalities": ["depth"], "proprio_obs": []}],
+    "task": {"type": "DummyTask", "termination_config": {"max_steps": 500}},
+}
+FILES: dict[str, Any] = {
+    "robocasa/__init__.py": "",
+    "robocasa/utils/__init__.py": "",
+    "robocasa/utils/env_utils.py": "from robocasa_simulator import create_env",
+    "isaaclab/__init__.py": "",
+    "isaaclab/app.py": "from isaaclab_simulator import AppLauncher",
+    "isaaclab_tasks/__init__.py": "from isaaclab_simulator import register_tasks\nregister_tasks()",
+    "isaaclab_tasks/utils.py": "from isaaclab_simulator import parse_env_cfg",
+    "omnigibson/__init__.py": (
+        "import omnigibson_simulator\n"
+        "example_config_path = __path__[0]\n"
+        "def __getattr__(name):\n"
+        "    return getattr(omnigibson_simulator, name)"
+    ),
+    "omnigibson/r1pro_behavior.yaml": _R1PRO,
+    "omnigibson/macros.py": "from omnigibson_simulator import gm",
+    "omnigibson/learning/__init__.py": "",
+    "omnigibson/learning/utils/__init__.py": "",
+    "omnigibson/learning/utils/eval_utils.py": "from omnigibson_simulator import PROPRIOCEPTION_INDICES",
+    "habitat.py": "from habitat_simulator import Env, get_config",
+    "robotwin/envs/__init__.py": "CONFIGS_PATH = __path__[0] + '/../task_config/'",
+    "robotwin/envs/_base_task.py": "",
+    "robotwin/envs/beat_block_hammer.py": "import envs._base_task\nfrom robotwin_simulator import beat_block_hammer",
+    "robotwin/envs/utils/__init__.py": "",
+    "robotwin/envs/utils/create_actor.py": "from robotwin_simulator import UnStableError",
+    "robotwin/task_config/demo_clean.yml": _SETTINGS,
+    "robotwin/task_config/demo_pair.yml": {**_SETTINGS, "embodiment": ["two-arms", "other-arms", 0.6]},
+    "robotwin/task_config/_embodiment_config.yml": {name: {"file_path": f"./assets/{name}"} for name in _ARMS},
+    "robotwin/task_config/_camera_config.yml": {"Small": {"fovy": 37, "w": 4, "h": 3}},
+    **{f"robotwin/assets/{name}/config.yml": {"arm_joints_name": joints} for name, joints in _ARMS.items()},
+    "robotwin/description/task_instruction/beat_block_hammer.json": {
+        "full_description": "use the arm to <grab the hammer> and <beat the block>"
+    },
+}
+"""The simulators' modules, which show the fakes of this folder in their places, and their data."""
 
 
 @pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Have the fakes imported as the simulators; nothing of them is left behind."""
+def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Have the fakes imported as the simulators, from this folder; nothing of them is left behind."""
+    folder = tmp_path / "fakes"
+    write_files(folder, FILES)
     before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(FAKES))
+    monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(Path.cwd())
     monkeypatch.setattr(sys, "argv", ["guest", "7", "8"])
-    yield FAKES
+    yield folder
+    simulators = {f"{name}_simulator" for name in SIMULATORS}
     for name in set(sys.modules) - before:
-        if str(FAKES) in str(getattr(sys.modules[name], "__file__", None)):
+        if name in simulators or str(folder) in str(getattr(sys.modules[name], "__file__", None)):
             del sys.modules[name]
+
+
+def write_files(folder: Path, files: dict[str, Any]) -> None:
+    """Write texts, and everything else as JSON, which YAML can be read from."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def fake(name: str) -> Any:
+    """Return the fake of a simulator."""
+    return importlib.import_module(f"{name}_simulator")
 
 
 def build(adapter: str, init_params: dict[str, Any], *, num_envs: int = 1, num_recorded: int = 0) -> GuestRows:
@@ -50,7 +116,8 @@ def build(adapter: str, init_params: dict[str, Any], *, num_envs: int = 1, num_r
 
 def reset(rows: GuestRows, *seeds: int) -> dict[str, Any]:
     """Start an episode in each environment, and return the observation."""
-    return rows.reset(np.arange(len(seeds)), np.array(seeds))["obs"]
+    seen: dict[str, Any] = rows.reset(np.arange(len(seeds)), np.array(seeds))["obs"]
+    return seen
 
 
 def run(rows: GuestRows, actions: Any, **changes: Any) -> dict[str, Any]:
@@ -67,13 +134,15 @@ def run(rows: GuestRows, actions: Any, **changes: Any) -> dict[str, Any]:
     return rows.run_chunk({**request, **changes})
 
 
-def check_in_guest(adapter: str, init_params: dict[str, Any], *, varied: bool = True, **changes: Any) -> None:
-    """Check the rules of environments with an adapter in guests, which have the fakes."""
+def check_in_guest(
+    folder: Path, adapter: str, init_params: dict[str, Any], *, varied: bool = True, **changes: Any
+) -> None:
+    """Check the rules of environments with an adapter in guests, which have the fakes of a folder."""
     section: dict[str, Any] = {
         "env_type": "guest",
         "adapter": adapter,
         "python": sys.executable,
-        "env_vars": {"PYTHONPATH": str(FAKES)},
+        "env_vars": {"PYTHONPATH": f"{folder}:{HERE}"},
         "init_params": init_params,
         "total_num_envs": 2,
         "max_episode_steps": 5,
@@ -82,8 +151,3 @@ def check_in_guest(adapter: str, init_params: dict[str, Any], *, varied: bool = 
     cfg = GuestEnvConfig(**{**section, **changes})
     with make_vector_env(cfg, num_envs=2) as env:
         check_vector_env(env, varied_resets=varied)
-
-
-def fake(name: str) -> Any:
-    """Return a module of the fakes."""
-    return importlib.import_module(name)

@@ -1,6 +1,7 @@
 """The adapter for Habitat: episodes, actions, rewards and what is seen, with a fake and a transcript of its calls."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,5 +137,5 @@ def test_the_calls_are_those_of_the_transcript(monkeypatch: pytest.MonkeyPatch) 
     transcript.finish()
 
 
-def test_it_conforms_in_a_guest() -> None:
-    check_in_guest("habitat", {})
+def test_it_conforms_in_a_guest(fakes: Path) -> None:
+    check_in_guest(fakes, "habitat", {})

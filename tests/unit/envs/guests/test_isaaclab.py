@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -25,13 +26,13 @@ def tasks() -> Iterator[None]:
 
 
 def lab() -> Any:
-    return fake("isaaclab_tasks").LABS[-1]
+    return fake("isaaclab").LABS[-1]
 
 
 @pytest.mark.usefixtures("fakes")
 def test_the_simulator_starts_before_its_tasks_with_the_sizes_of_the_recipe() -> None:
     rows = build("isaaclab", PARAMS, num_envs=2)
-    (app,) = fake("isaaclab.app").APPS
+    (app,) = fake("isaaclab").APPS
     assert app.settings == {"headless": True, "enable_cameras": True, "device": "cpu"}
     assert (lab().num_envs, lab().cfg.seed, lab().cfg.scene.wrist_cam.width) == (2, 0, 3)
     rows.close()
@@ -113,7 +114,7 @@ def test_observations_can_be_others() -> None:
     row = reset(plain, 3)
     assert row.keys() == {"states", "task_descriptions"}
     np.testing.assert_allclose(row["states"][0], lab().buffers["eef_quat"][0].numpy())
-    assert fake("isaaclab.app").APPS[-1].settings["enable_cameras"] is False
+    assert fake("isaaclab").APPS[-1].settings["enable_cameras"] is False
     joined = build("isaaclab", {**PARAMS, "group": "joined", "cameras": {}, "task_description": ""})
     assert reset(joined, 3).keys() == {"states"}
     assert reset(joined, 3)["states"].shape == (1, 5)
@@ -167,5 +168,5 @@ def test_the_calls_are_those_of_the_transcript(monkeypatch: pytest.MonkeyPatch) 
     transcript.finish()
 
 
-def test_it_conforms_in_a_guest() -> None:
-    check_in_guest("isaaclab", PARAMS)
+def test_it_conforms_in_a_guest(fakes: Path) -> None:
+    check_in_guest(fakes, "isaaclab", PARAMS)

@@ -1,6 +1,7 @@
 """The adapter for RoboCasa: actions, what is seen and success, with a fake and a transcript of its calls."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ PARAMS: dict[str, Any] = {"task": "CloseDrawer", "image_size": 4}
 
 
 def kitchens() -> Any:
-    return fake("robocasa.utils.env_utils").KITCHENS
+    return fake("robocasa").KITCHENS
 
 
 @pytest.mark.usefixtures("fakes")
@@ -112,5 +113,5 @@ def test_the_calls_are_those_of_the_transcript(monkeypatch: pytest.MonkeyPatch) 
     transcript.finish()
 
 
-def test_it_conforms_in_a_guest() -> None:
-    check_in_guest("robocasa", PARAMS)
+def test_it_conforms_in_a_guest(fakes: Path) -> None:
+    check_in_guest(fakes, "robocasa", PARAMS)

@@ -24,18 +24,18 @@ import numpy as np
 import pytest
 import torch
 
-FOLDER = Path(__file__).parent / "transcripts"
+FOLDER = Path(__file__).parent
 
 
 class Transcript:
     """A transcript, and the place where it is.
 
     Args:
-        name: File in the folder ``transcripts``, without suffix.
+        name: That of ``NAME_transcript.jsonl`` in this folder.
     """
 
     def __init__(self, name: str) -> None:
-        lines = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) for line in (FOLDER / f"{name}_transcript.jsonl").read_text().splitlines()]
         self.header, self.lines = lines[0], lines[1:]
         self.place = 0
         self.errors: dict[str, type[Exception]] = {}

@@ -1,18 +1,35 @@
-"""Tasks of Isaac Lab: numbers that count steps, in tensors that every step fills again."""
+"""Isaac Lab 2.3.0 as its adapter calls it, without Isaac Sim: tasks are numbers that count steps, in reused tensors."""
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from isaaclab.app import APPS
 
-assert APPS, "tasks can be imported when the simulator runs"
+APPS: list[App] = []
 LABS: list[Lab] = []
 TERMS = ("time_out", "dropped", "success")
+
+
+class App:
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings, self.is_closed = settings, False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class AppLauncher:
+    def __init__(self, launcher_args: Any = None, **settings: Any) -> None:
+        assert launcher_args is None
+        assert len(sys.argv) == 1, "Isaac Sim takes these arguments for its own"
+        assert settings.keys() == {"headless", "enable_cameras", "device"}
+        self.app = App(settings)
+        APPS.append(self.app)
 
 
 class TerminationManager:
@@ -117,10 +134,19 @@ class Cfg:
         self.scene = SimpleNamespace(num_envs=4096, **cameras)
 
 
-for _name, _class in (("Fake-Stack-v0", "Lab"), ("Fake-Direct-v0", "DirectLab")):
-    gymnasium.register(
-        _name,
-        entry_point=f"{__name__}:{_class}",
-        disable_env_checker=True,
-        kwargs={"env_cfg_entry_point": f"{__name__}:Cfg"},
-    )
+def parse_env_cfg(
+    task_name: str, device: str = "cuda:0", num_envs: int | None = None, use_fabric: bool | None = None
+) -> Cfg:
+    """Return the configuration of a task."""
+    cfg: Cfg = gymnasium.spec(task_name).kwargs["env_cfg_entry_point"]()
+    cfg.sim.device = device
+    if num_envs is not None:
+        cfg.scene.num_envs = num_envs
+    return cfg
+
+
+def register_tasks() -> None:
+    """Do what the import of the tasks does, which knows them when the simulator runs, and not before."""
+    assert APPS
+    for name, task in (("Fake-Stack-v0", Lab), ("Fake-Direct-v0", DirectLab)):
+        gymnasium.register(name, entry_point=task, disable_env_checker=True, kwargs={"env_cfg_entry_point": Cfg})

@@ -1,20 +1,21 @@
-"""OmniGibson as its adapter calls it, without a simulator: activities are numbers that count actions."""
+"""OmniGibson as its adapter calls it, without Isaac Sim: activities are numbers that count actions."""
 
 from __future__ import annotations
 
 import gc
-import os
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 
-from omnigibson.macros import gm
-
 sim: Any = None
-example_config_path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "configs")
+gm = SimpleNamespace(HEADLESS=False, USE_GPU_DYNAMICS=True, ENABLE_TRANSITION_RULES=False)
+"""The settings that are made before the simulator starts."""
+PROPRIOCEPTION_INDICES = {"R1Pro": {"joint_qpos": (0, 2), "eef_left_pos": (2, 5)}}
+"""Where each part of what a robot feels stands."""
 answers_lists = False
 """Whether environments answer as those of 2026, for several scenes."""
 ENVIRONMENTS: list[Environment] = []

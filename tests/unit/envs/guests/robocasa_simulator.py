@@ -1,4 +1,4 @@
-"""``create_env`` with the arguments of RoboCasa 1.0.1."""
+"""RoboCasa as its adapter calls it, without MuJoCo: kitchens are numbers that count steps."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def create_env(
     layout_ids: Any = None,
     style_ids: Any = None,
 ) -> Kitchen:
+    """Build a kitchen, with the arguments of RoboCasa 1.0.1."""
     assert not render_onscreen
     kitchen = Kitchen(env_name, robots, camera_names, (camera_heights, camera_widths), seed)
     kitchen.scene = (split, obj_instance_split, layout_ids, style_ids)

@@ -1,4 +1,4 @@
-"""habitat-lab as its adapter calls it, without a simulator: houses are lines, and the agent walks along one."""
+"""habitat-lab as its adapter calls it, without habitat-sim: houses are lines, and the agent walks along one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Isaac Lab as its adapter calls it, without a simulator."""
