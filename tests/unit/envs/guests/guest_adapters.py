@@ -135,19 +135,18 @@ def run(rows: GuestRows, actions: Any, **changes: Any) -> dict[str, Any]:
 
 
 def check_in_guest(
-    folder: Path, adapter: str, init_params: dict[str, Any], *, varied: bool = True, **changes: Any
+    folder: Path, adapter: str, init_params: dict[str, Any], *, num_envs: int = 2, varied: bool = True
 ) -> None:
     """Check the rules of environments with an adapter in guests, which have the fakes of a folder."""
-    section: dict[str, Any] = {
-        "env_type": "guest",
-        "adapter": adapter,
-        "python": sys.executable,
-        "env_vars": {"PYTHONPATH": f"{folder}:{HERE}"},
-        "init_params": init_params,
-        "total_num_envs": 2,
-        "max_episode_steps": 5,
-        "max_steps_per_rollout_epoch": 10,
-    }
-    cfg = GuestEnvConfig(**{**section, **changes})
-    with make_vector_env(cfg, num_envs=2) as env:
+    cfg = GuestEnvConfig(
+        env_type="guest",
+        adapter=adapter,
+        python=sys.executable,
+        env_vars={"PYTHONPATH": f"{folder}:{HERE}"},
+        init_params=init_params,
+        total_num_envs=num_envs,
+        max_episode_steps=5,
+        max_steps_per_rollout_epoch=10,
+    )
+    with make_vector_env(cfg, num_envs=num_envs) as env:
         check_vector_env(env, varied_resets=varied)

@@ -148,5 +148,5 @@ def test_the_calls_are_those_of_the_transcript(monkeypatch: pytest.MonkeyPatch, 
     transcript.finish()
 
 
-def test_it_conforms_in_guests(fakes: Path) -> None:
-    check_in_guest(fakes, "behavior", PARAMS, varied=False, num_env_processes=2)
+def test_it_conforms_in_a_guest(fakes: Path) -> None:
+    check_in_guest(fakes, "behavior", PARAMS, num_envs=1, varied=False)
