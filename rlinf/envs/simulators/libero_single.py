@@ -6,9 +6,6 @@ predicate of success.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ import numpy.typing as npt
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.libero_assets import find_assets, load_suite
 from rlinf.envs.simulators.libero_starts import LiberoStarts
+from rlinf.envs.simulators.robosuite_scene import SceneCameras, axis_angle, choose_opengl, numpy_seeded
 from rlinf.envs.single_env import SingleStep
 from rlinf.utils.optional import require
 
@@ -29,8 +27,6 @@ _VIDEO_SIZE = 256
 _NO_LIMIT = 2**62
 _PUSH_ACTIONS = 6
 """How long a push lasts: the hand comes up to 6 cm off its way."""
-_COLLISION_GEOMS = 0
-"""MuJoCo's group of the geometry that robosuite does not render."""
 
 
 class LiberoSingleEnv:
@@ -63,7 +59,6 @@ class LiberoSingleEnv:
         disturbance: float,
         assets_path: str | None,
     ) -> None:
-        self._mujoco: Any = require("mujoco", needed_by="env_type=libero")
         self._suite = load_suite(suite, find_assets(assets_path))
         self._starts, self._own_task = starts, own_task
         self._num_settle_steps = num_settle_steps
@@ -74,9 +69,7 @@ class LiberoSingleEnv:
         self._task = -1
         self._env: Any = None
         self._states: npt.NDArray[np.float64] = np.zeros((0, 0))
-        self._renderers: dict[int, Any] = {}
-        self._view: Any = self._mujoco.MjvOption()
-        self._view.geomgroup[_COLLISION_GEOMS] = 0
+        self._cameras: SceneCameras | None = None
         self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1.0, 1.0, (7,), np.float32)
         image = gymnasium.spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
         row: dict[str, gymnasium.Space[Any]] = {
@@ -92,13 +85,13 @@ class LiberoSingleEnv:
         """Start from the published state that ``seed`` names, as it does disturbances; see ``LiberoStarts``."""
         self._generator, self._pushes = np.random.default_rng(seed), []
         task, trial = self._starts.start(seed, self._own_task)
-        with _global_seed():
+        with numpy_seeded(_SEED):
             self._build(task)
         return self._begin(trial, self._num_settle_steps)
 
     def _begin(self, trial: int, num_settle_steps: int) -> Any:
         """Restore a start state of the present scene, and let objects come to lie."""
-        with _global_seed():
+        with numpy_seeded(_SEED):
             self._env.reset()
             # What was played before would start the fingers and the solver of contacts elsewhere.
             self._env.robots[0].gripper.current_action[:] = 0.0
@@ -119,7 +112,7 @@ class LiberoSingleEnv:
             self._pushes = [self._generator.uniform(-1.0, 1.0, 3)] * _PUSH_ACTIONS
         if self._pushes:
             wanted[:3] = self._pushes.pop()
-        with _global_seed():
+        with numpy_seeded(_SEED):
             obs = self._env.step(wanted)[0]
         success = bool(self._env.check_success())
         return obs, float(success), success, False, success
@@ -148,9 +141,9 @@ class LiberoSingleEnv:
 
     def close(self) -> None:
         """Free the simulator."""
-        for renderer in self._renderers.values():
-            renderer.close()
-        self._renderers = {}
+        if self._cameras is not None:
+            self._cameras.close()
+            self._cameras = None
         if self._env is not None:
             self._env.close()
             self._env, self._task = None, -1
@@ -172,9 +165,7 @@ class LiberoSingleEnv:
         self._states = np.asarray(self._suite.get_task_init_states(task))
         self._begin(0, 1)
         self._task = task
-        if self._is_light:
-            quality = self._env.sim.model._model.vis.quality
-            quality.shadowsize = quality.offsamples = 0
+        self._cameras = SceneCameras(self._env.sim, is_light=self._is_light)
 
     def _objects(self, raw: Any) -> npt.NDArray[np.float32]:
         """Return what the scripted policy reads [7]; see ``observe``."""
@@ -184,41 +175,10 @@ class LiberoSingleEnv:
         return np.concatenate([*(raw[f"{name}_pos"] for name in names), [is_held]]).astype(np.float32)
 
     def _draw(self, camera: str, size: int) -> Frame:
-        sim = self._env.sim
-        if size not in self._renderers:
-            self._renderers[size] = self._mujoco.Renderer(sim.model._model, size, size)
-        renderer = self._renderers[size]
-        renderer.update_scene(sim.data._data, camera, self._view)
-        if self._is_light:
-            renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_SHADOW] = False
-            renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_REFLECTION] = False
+        assert self._cameras is not None
         # Published policies see what robosuite renders, upside down, turned by 180 degrees: a mirrored image.
-        frame: Frame = np.ascontiguousarray(renderer.render()[:, ::-1])
+        frame: Frame = np.ascontiguousarray(self._cameras.draw(camera, size)[:, ::-1])
         return frame
-
-
-@contextmanager
-def _global_seed() -> Iterator[None]:
-    """Seed numpy's global generator, from which LIBERO samples, and restore it behind."""
-    state = np.random.get_state()
-    np.random.seed(_SEED)
-    try:
-        yield
-    finally:
-        np.random.set_state(state)
-
-
-def axis_angle(quaternion: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return a rotation's axis times its angle [3], from (x, y, z, w), as published states have it.
-
-    The angle is between 0 and 2 pi: ``w`` and ``-w`` differ, though they are the same rotation.
-    """
-    w = float(np.clip(quaternion[3], -1.0, 1.0))
-    length = np.sqrt(1.0 - w * w)
-    if length < 1e-12:
-        return np.zeros(3)
-    scaled: npt.NDArray[np.float64] = quaternion[:3] * 2.0 * np.arccos(w) / length
-    return scaled
 
 
 def make_libero_env(*, render: bool, **kwargs: Any) -> LiberoSingleEnv:
@@ -229,7 +189,5 @@ def make_libero_env(*, render: bool, **kwargs: Any) -> LiberoSingleEnv:
         MissingPackageError: LIBERO is not installed.
     """
     del render
-    if "DISPLAY" not in os.environ:
-        # MuJoCo would try GLFW first, which cannot work without a display; read when it is imported.
-        os.environ.setdefault("MUJOCO_GL", "egl")
+    choose_opengl()
     return LiberoSingleEnv(**kwargs)

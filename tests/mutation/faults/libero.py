@@ -87,12 +87,6 @@ FAULTS: list[Fault] = [
         "a disturbance lasts for one action",
     ),
     _fault(
-        "rlinf/envs/simulators/libero_single.py",
-        "quaternion[:3] * 2.0 * np.arccos(w) / length",
-        "quaternion[:3] * np.arccos(w) / length",
-        "half the angle",
-    ),
-    _fault(
         "rlinf/envs/action_conventions.py",
         "-torch.sign(2 * actions",
         "torch.sign(2 * actions",

@@ -1,4 +1,4 @@
-"""A scene of LIBERO: start states, images, success; needs its packages and assets, but for the rotation."""
+"""A scene of LIBERO: start states, images, success; needs its packages and assets."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 from libero_configs import needs_assets
 from numpy.typing import NDArray
 
-from rlinf.envs.simulators.libero_single import LiberoSingleEnv, axis_angle, make_libero_env
+from rlinf.envs.simulators.libero_single import LiberoSingleEnv, make_libero_env
 from rlinf.envs.simulators.libero_starts import LiberoStarts
 
 _STEPS = 12
@@ -46,19 +46,6 @@ def play(env: LiberoSingleEnv, seed: int) -> list[NDArray[np.generic]]:
         raw = env.step(action)[0]
     rows.append(env.observe(raw))
     return [row[key] for row in rows for key in ("states", "objects", "main_images", "wrist_images")]
-
-
-@pytest.mark.parametrize(
-    ("quaternion", "expected"),
-    [
-        ([0.0, 0.0, 0.0, 1.0], [0, 0, 0]),
-        ([1.0, 0.0, 0.0, 0.0], [np.pi, 0, 0]),
-        ([0.0, 0.0, np.sin(0.2), np.cos(0.2)], [0, 0, 0.4]),
-        ([0.0, 0.0, -np.sin(0.2), -np.cos(0.2)], [0, 0, -(2 * np.pi - 0.4)]),
-    ],
-)
-def test_rotations_are_axis_times_angle(quaternion: list[float], expected: list[float]) -> None:
-    assert axis_angle(np.array(quaternion)) == pytest.approx(np.array(expected), abs=1e-7)
 
 
 @pytest.mark.libero

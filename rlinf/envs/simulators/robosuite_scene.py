@@ -1,0 +1,88 @@
+"""What environments on robosuite share: cameras, numpy's global generator, rotations; imports no torch."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlinf.envs.raw_chunk import Frame
+from rlinf.utils.optional import require
+
+_COLLISION_GEOMS = 0
+"""MuJoCo's group of the geometry that robosuite does not render."""
+
+
+class SceneCameras:
+    """Renders what the cameras of a scene see, and only when an image is requested.
+
+    Args:
+        sim: The scene's ``MjSim`` of robosuite.
+        is_light: Render without shadow maps and multisampling, which take most of the time without a GPU.
+    """
+
+    def __init__(self, sim: Any, *, is_light: bool) -> None:
+        self._mujoco: Any = require("mujoco", needed_by="images of robosuite")
+        self._model, self._data, self._is_light = sim.model._model, sim.data._data, is_light
+        self._renderers: dict[int, Any] = {}
+        self._view: Any = self._mujoco.MjvOption()
+        self._view.geomgroup[_COLLISION_GEOMS] = 0
+        if is_light:
+            self._model.vis.quality.shadowsize = self._model.vis.quality.offsamples = 0
+
+    def draw(self, camera: str, size: int) -> Frame:
+        """Return what a camera sees, uint8 [size, size, 3], upright."""
+        if size not in self._renderers:
+            self._renderers[size] = self._mujoco.Renderer(self._model, size, size)
+        renderer = self._renderers[size]
+        renderer.update_scene(self._data, camera, self._view)
+        if self._is_light:
+            renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_SHADOW] = False
+            renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_REFLECTION] = False
+        frame: Frame = renderer.render().copy()
+        return frame
+
+    def close(self) -> None:
+        """Free the renderers."""
+        for renderer in self._renderers.values():
+            renderer.close()
+        self._renderers = {}
+
+
+@contextmanager
+def numpy_seeded(seed: int) -> Iterator[None]:
+    """Seed numpy's global generator, from which robosuite samples, and restore it behind."""
+    state = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(state)
+
+
+def axis_angle(quaternion: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return a rotation's axis times its angle [3], from (x, y, z, w), as published states have it.
+
+    The angle is between 0 and 2 pi: ``w`` and ``-w`` differ, though they are the same rotation.
+    """
+    w = float(np.clip(quaternion[3], -1.0, 1.0))
+    length = np.sqrt(1.0 - w * w)
+    if length < 1e-12:
+        return np.zeros(3)
+    scaled: npt.NDArray[np.float64] = quaternion[:3] * 2.0 * np.arccos(w) / length
+    return scaled
+
+
+def choose_opengl() -> None:
+    """Name the OpenGL that renders without a display, unless one is named.
+
+    robosuite loads it as soon as it is imported, whether images are rendered or not, and MuJoCo would try GLFW first,
+    which needs a display.
+    """
+    if "DISPLAY" not in os.environ and "MUJOCO_GL" not in os.environ:
+        os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
