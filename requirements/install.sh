@@ -24,7 +24,7 @@ Targets
 
 Options
   --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim, langpick, maniskill,
-                   libero or realworld (cameras of robots)
+                   robosuite, libero or realworld (cameras of robots)
   --model M        mlp_policy (default), openvla, openvla_oft, openpi, smolvla or gr00t for embodied; qwen2.5 (default) for reason
   --guest G        also the environment of a simulator that runs in an interpreter of its own, DIR-guest-G: calvin
   --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
@@ -239,6 +239,11 @@ resolve_env() {
       SYSTEM_LIBRARIES=("libvulkan.so.1:libvulkan1")
       NEEDS_VULKAN=1
       ;;
+    robosuite)
+      EXTRAS=(robosuite)
+      recipe="robosuite_lift_rlpd_mlp"
+      use_mujoco_libraries
+      ;;
     libero)
       EXTRAS=(libero)
       recipe="libero_object_grpo_oft_tiny"
@@ -250,7 +255,7 @@ resolve_env() {
       SYSTEM_LIBRARIES=("libusb-1.0.so.0:libusb-1.0-0")
       LIBRARIES_SERVE="RealSense cameras"
       ;;
-    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill, libero, realworld." ;;
+    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill, robosuite, libero, realworld." ;;
   esac
   NEXT_COMMAND="bash examples/embodiment/run_embodiment.sh $recipe"
 }
@@ -461,6 +466,13 @@ remove_foreign_builds() {
     "$VENV/bin/python" -m pip uninstall --yes torchvision torchaudio torchcodec || exit 1
 }
 
+install_robosuite() {
+  [[ " ${EXTRAS[*]} " == *" robosuite "* ]] || return 0
+  local folder="$REPO/requirements/robosuite"
+  run_step "robosuite" pip_install --no-deps --requirement "$folder/simulator.txt" || exit 1
+  run_step "What robosuite imports" pip_install --constraint "$CONSTRAINTS" --requirement "$folder/needs.txt" || exit 1
+}
+
 # LIBERO's own requirements name versions that clash with the project's. Its scenes are in its repository alone.
 install_libero() {
   [[ " ${EXTRAS[*]} " == *" libero "* ]] || return 0
@@ -522,7 +534,7 @@ install_standins() {
 fingerprint() {
   {
     cat "$REPO/pyproject.toml" "$REPO/requirements/install.sh"
-    cat "$REPO"/requirements/sglang_cpu/*.txt "$REPO"/requirements/libero/*.txt "$REPO/requirements/calvin.txt"
+    cat "$REPO"/requirements/{sglang_cpu,robosuite,libero}/*.txt "$REPO/requirements/calvin.txt"
     if ((LOCKED)); then cat "$REPO/requirements/lock/$LOCK"; fi
     printf '%s\n' "$REPO" "$ENGINE" "$GUEST" "$(has_gpu && echo cuda)" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "${SYSTEM_PROGRAMS[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
   } | sha256sum | cut -d' ' -f1
@@ -560,6 +572,7 @@ main() {
   install_project
   remove_foreign_builds
   install_sglang_for_cpu
+  install_robosuite
   install_libero
   install_guest
   install_system_libraries

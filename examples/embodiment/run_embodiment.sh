@@ -77,7 +77,7 @@ install_for() {
   if [[ $VERB == collect ]]; then options+=(--data); fi
   for env_type in $(env_types "$1"); do
     case "$env_type" in
-      gymnasium | robotics | metaworld | frankasim | langpick | maniskill | libero) run bash "$REPO/requirements/install.sh" embodied --env "$env_type" "${options[@]}" ;;
+      gymnasium | robotics | metaworld | frankasim | langpick | maniskill | robosuite | libero) run bash "$REPO/requirements/install.sh" embodied --env "$env_type" "${options[@]}" ;;
       # An environment of a plug-in brings its own requirements.
       *) run bash "$REPO/requirements/install.sh" embodied "${options[@]}" ;;
     esac

@@ -57,7 +57,7 @@ OPTIONAL_PACKAGES: dict[str, str] = {
     "mani-skill": "env_type=maniskill",
     "sapien": "env_type=maniskill",
     "hf-libero": "env_type=libero",
-    "robosuite": "env_type=libero",
+    "robosuite": "env_type=robosuite and env_type=libero",
     "bddl": "env_type=libero",
     "mujoco": "env_type=frankasim, and Gymnasium's MuJoCo environments",
     "gymnasium-robotics": "import_module=gymnasium_robotics",

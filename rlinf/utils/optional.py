@@ -50,7 +50,7 @@ INSTALL_COMMANDS: dict[str, str] = {
     "pyarrow": _DATA,
     "pygame": _VIDEO,
     "pyrealsense2": _ROBOT,
-    "robosuite": _LIBERO,
+    "robosuite": "bash requirements/install.sh embodied --env robosuite",
     "sapien": "bash requirements/install.sh embodied --env maniskill",
     "sglang": "bash requirements/install.sh reason --engine sglang",
     "swanlab": "pip install 'rlinf[swanlab]'",

@@ -85,7 +85,8 @@ class DataCollectionConfig(ConfigSection):
     """The data set's folder, which must not exist; null is ``<log_path>/<experiment_name>/dataset``."""
     policy: str = "greedy"
     """Who acts: the model (``greedy``, or ``sample`` as in training), a script (``langpick``, ``libero_object``,
-    ``metaworld``), or the operator of the wrapper ``intervention`` alone (``operator``: a robot rests meanwhile)."""
+    ``metaworld``, ``robosuite_lift``), or the operator of the wrapper ``intervention`` alone (``operator``: a robot
+    rests meanwhile)."""
     only_success: bool = False
     """Leave out episodes that were never successful."""
     fps: PositiveInt = 10
@@ -314,6 +315,64 @@ class LiberoEnvConfig(EnvConfig):
         return ("mujoco", "robosuite", "bddl", "libero")
 
 
+RobosuiteTask = Literal[
+    "Lift",
+    "Stack",
+    "Door",
+    "PickPlace",
+    "PickPlaceSingle",
+    "PickPlaceMilk",
+    "PickPlaceBread",
+    "PickPlaceCereal",
+    "PickPlaceCan",
+    "NutAssembly",
+    "NutAssemblySingle",
+    "NutAssemblySquare",
+    "NutAssemblyRound",
+    "TwoArmLift",
+    "TwoArmPegInHole",
+    "TwoArmHandover",
+]
+# MuJoCo 3.3 refuses the meshes of robosuite 1.4's Sawyer.
+RobosuiteArm = Literal["Panda", "IIWA", "Jaco", "Kinova3", "UR5e"]
+RobosuiteController = Literal["OSC_POSE", "OSC_POSITION", "JOINT_POSITION", "JOINT_VELOCITY"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobosuiteEnvConfig(EnvConfig):
+    """``env_type: robosuite``: one or two arms do a task of robosuite (arXiv 2009.12293)."""
+
+    task_name: RobosuiteTask = "Lift"
+    """Task, as robosuite names it."""
+    robots: RobosuiteArm = "Panda"
+    """Arm, of which tasks of two arms have two."""
+    controller: RobosuiteController = "OSC_POSE"
+    """What an action says of each arm, before the gripper: motion and rotation of the hand (6 numbers), its motion
+    alone (3), or a number for each joint."""
+    control_frequency_hz: Annotated[int, Ge(1), Le(500)] = 20
+    """Actions per second."""
+    reward_shaping: bool = False
+    """Also reward what leads to success; otherwise the reward is 1 with success, or the share of objects in place."""
+    max_episode_steps: PositiveInt = 500
+    """Environment steps after which an episode that is not done is truncated."""
+    task_description: str | None = None
+    """The task in words; null is a sentence of ours."""
+    image_size: PositiveInt | None = None
+    """Height and width of the cameras' images; ``states`` then hold the hands alone. null renders none."""
+    main_camera: Literal["agentview", "frontview", "birdview", "robot0_robotview"] = "agentview"
+    """Camera of ``main_images``, and of videos."""
+    wrist_camera: Literal["robot0_eye_in_hand"] | None = "robot0_eye_in_hand"
+    """Camera of ``wrist_images``; null shows none."""
+    render_quality: RenderQuality = "full"
+    """``light`` renders images without shadow maps and multisampling: several times faster without a GPU."""
+    show_objects: bool = False
+    """With ``image_size``: also show the whole state, under ``objects``; the scripted policy needs it."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the simulator."""
+        return ("robosuite", "mujoco")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ManiSkillEnvConfig(EnvConfig):
     """``env_type: maniskill``: any task of ManiSkill 3, state observations or cameras."""
@@ -424,6 +483,7 @@ envs.register("maniskill", "rlinf.envs.simulators.maniskill_env:ManiSkillEnv", c
 envs.register("metaworld", "rlinf.envs.simulators.metaworld_env:MetaWorldEnv", config=MetaWorldEnvConfig)
 envs.register("none", config=NoEnvConfig)
 envs.register("pixel_reach", "rlinf.envs.simulators.pixel_reach:PixelReachEnv", config=PixelReachEnvConfig)
+envs.register("robosuite", "rlinf.envs.simulators.robosuite_env:RobosuiteEnv", config=RobosuiteEnvConfig)
 
 wrappers: Registry[Any] = Registry("environment wrapper")
 """By ``env.*.wrappers[].name``: classes derived from ``rlinf.envs.wrappers.base.EnvWrapper``."""
@@ -438,3 +498,4 @@ scripted_policies.register("langpick", "rlinf.envs.simulators.langpick_env:LangP
 scripted_policies.register("libero_object", "rlinf.envs.simulators.libero_expert:LiberoObjectExpert")
 scripted_policies.register("operator", "rlinf.envs.realworld.expert:RestingPolicy")
 scripted_policies.register("metaworld", "rlinf.envs.simulators.metaworld_expert:MetaWorldExpert")
+scripted_policies.register("robosuite_lift", "rlinf.envs.simulators.robosuite_expert:RobosuiteLiftExpert")

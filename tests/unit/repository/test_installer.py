@@ -311,6 +311,17 @@ def test_unknown_guests_are_not_installed(machine: Machine, arguments: tuple[str
     assert told in run.stderr
 
 
+def test_robosuite_comes_without_its_requirements_and_without_libero(machine: Machine) -> None:
+    run = machine.install("embodied", "--env", "robosuite")
+    assert run.returncode == 0, run.stderr
+    folder = ROOT / "requirements" / "robosuite"
+    _, project, simulator, needs = machine.calls()
+    assert project.endswith(f"{ROOT}[robosuite,offline,report]")
+    assert simulator == f"--no-deps --requirement {folder}/simulator.txt"
+    assert needs == f"--constraint {machine.venv / 'rlinf-constraints.txt'} --requirement {folder}/needs.txt"
+    assert "run_embodiment.sh robosuite_lift_rlpd_mlp" in run.stdout
+
+
 def test_libero_comes_without_its_requirements_and_with_assets_that_are_named(machine: Machine) -> None:
     run = machine.install("embodied", "--env", "libero", RLINF_LIBERO_ASSETS="/somewhere")
     assert run.returncode == 0, run.stderr

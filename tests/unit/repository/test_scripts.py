@@ -83,7 +83,8 @@ def test_help_lists_the_recipes_of_the_folder_and_of_the_users_own(script: str, 
         (("embodid",), "unknown target 'embodid'; known: embodied, reason, test, docs"),
         (
             ("embodied", "--env", "metaword"),
-            "unknown --env 'metaword'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill, libero",
+            "unknown --env 'metaword'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill, "
+            "robosuite, libero",
         ),
         (("embodied", "--model", "gpt"), "unknown --model 'gpt' for embodied; known: mlp_policy"),
         (("embodied", "--env"), "--env needs a value"),
@@ -106,6 +107,7 @@ def test_installer_explains_wrong_arguments(arguments: tuple[str, ...], remedy: 
         ("metaworld_reach_ppo_mlp", "metaworld"),
         ("metaworld_reach_grpo_mlp", "metaworld"),
         ("maniskill_pushcube_ppo_mlp", "maniskill"),
+        ("robosuite_lift_rlpd_mlp", "robosuite"),
     ],
 )
 def test_launcher_installs_what_the_recipe_needs_and_trains(recipe: str, env_type: str, tmp_path: Path) -> None:
