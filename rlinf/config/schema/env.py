@@ -85,8 +85,8 @@ class DataCollectionConfig(ConfigSection):
     """The data set's folder, which must not exist; null is ``<log_path>/<experiment_name>/dataset``."""
     policy: str = "greedy"
     """Who acts: the model (``greedy``, or ``sample`` as in training), a script (``langpick``, ``libero_object``,
-    ``metaworld``, ``robosuite_lift``), or the operator of the wrapper ``intervention`` alone (``operator``: a robot
-    rests meanwhile)."""
+    ``maniskill_plates``, ``metaworld``, ``robosuite_lift``), or the operator of the wrapper ``intervention`` alone
+    (``operator``: a robot rests meanwhile)."""
     only_success: bool = False
     """Leave out episodes that were never successful."""
     fps: PositiveInt = 10
@@ -381,6 +381,9 @@ class ManiSkillEnvConfig(EnvConfig):
     """Keyword arguments of ``gymnasium.make``, such as ``control_mode`` or ``sensor_configs``; ``id`` is required."""
     task_description: str | None = None
     """The task in words; null is the simulator's own instruction."""
+    show_objects: bool = False
+    """``PutOnPlate25-v1``: also show where object and plate are and whether the object is held, under ``objects``; the
+    scripted policy needs it."""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the simulator."""
@@ -496,6 +499,7 @@ scripted_policies: Registry[Any] = Registry("scripted policy")
 scripted_policies.register("franka", "rlinf.envs.realworld.expert:FrankaExpert")
 scripted_policies.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickExpert")
 scripted_policies.register("libero_object", "rlinf.envs.simulators.libero_expert:LiberoObjectExpert")
+scripted_policies.register("maniskill_plates", "rlinf.envs.simulators.maniskill_plates_expert:ManiSkillPlatesExpert")
 scripted_policies.register("operator", "rlinf.envs.realworld.expert:RestingPolicy")
 scripted_policies.register("metaworld", "rlinf.envs.simulators.metaworld_expert:MetaWorldExpert")
 scripted_policies.register("robosuite_lift", "rlinf.envs.simulators.robosuite_expert:RobosuiteLiftExpert")

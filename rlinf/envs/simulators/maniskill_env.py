@@ -11,7 +11,8 @@ class ManiSkillEnv(SingleEnvVectorEnv):
     """ManiSkill tasks on CPU PhysX, one simulation each: ``states`` float32 [B, S] and ``task_descriptions``.
 
     With ``init_params.obs_mode: rgb`` the first camera's images are ``main_images`` uint8 [B, H, W, 3] and those of
-    each other camera ``<its name>_images``; ``states`` then holds no poses of objects.
+    each other camera ``<its name>_images``; ``states`` then holds no poses of objects. ``show_objects`` shows those of
+    ``PutOnPlate25-v1`` to its scripted policy.
 
     Args:
         cfg: Its configuration.
@@ -30,5 +31,9 @@ class ManiSkillEnv(SingleEnvVectorEnv):
             num_envs=num_envs,
             first_env=first_env,
             factory=make_maniskill_env,
-            kwargs={"init_params": dict(cfg.init_params), "task_description": cfg.task_description},
+            kwargs={
+                "init_params": dict(cfg.init_params),
+                "task_description": cfg.task_description,
+                "show_objects": cfg.show_objects,
+            },
         )

@@ -26,14 +26,18 @@ class ManiSkillSingleEnv:
 
     Args:
         env: The task without the wrappers of ``gymnasium.make``: time limits are ``VectorEnv``'s.
-        description: The task in words.
+        description: The task in words; None for the instruction that the task has for each episode.
         cameras: Name of a sensor by the key of its images; empty for state observations.
+        shows_objects: Whether observations have ``objects``, as the task's ``get_objects`` returns them.
     """
 
-    def __init__(self, env: Any, *, description: str, cameras: dict[str, str]) -> None:
+    def __init__(
+        self, env: Any, *, description: str | None, cameras: dict[str, str], shows_objects: bool = False
+    ) -> None:
         self._env = env
         self._description = description
         self._cameras = cameras
+        self._shows_objects = shows_objects
         self.action_space: gymnasium.Space[Any] = env.single_action_space
         row = self.observe(self.reset(0))
         self.observation_space = gymnasium.spaces.Dict(
@@ -60,9 +64,12 @@ class ManiSkillSingleEnv:
     def observe(self, raw: Any) -> dict[str, Any]:
         """Return ``states`` float32 [S], ``task_descriptions`` and, with cameras, their images, uint8 [H, W, 3].
 
-        With cameras ``states`` is what a robot knows of itself and its task; poses of objects are in the images only.
+        With cameras ``states`` is what a robot knows of itself and its task; poses of objects are in the images only,
+        and in ``objects``, float32 [O], where that is asked for.
         """
-        row: dict[str, Any] = {"task_descriptions": self._description}
+        row: dict[str, Any] = {"task_descriptions": self._description or self._env.get_language_instruction()[0]}
+        if self._shows_objects:
+            row["objects"] = flatten(self._env.get_objects())
         if not self._cameras:
             return row | {"states": flatten(raw)}
         images = {key: raw["sensor_data"][name]["rgb"][0].cpu().numpy() for key, name in self._cameras.items()}
@@ -79,7 +86,7 @@ class ManiSkillSingleEnv:
 
 
 def make_maniskill_env(
-    *, render: bool, init_params: dict[str, Any], task_description: str | None
+    *, render: bool, init_params: dict[str, Any], task_description: str | None, show_objects: bool = False
 ) -> ManiSkillSingleEnv:
     """Build one task.
 
@@ -87,9 +94,11 @@ def make_maniskill_env(
         render: Whether it has to render images.
         init_params: Arguments of ``gymnasium.make``, among them ``id``.
         task_description: The task in words; None for those of the simulator, or of ``TASK_DESCRIPTIONS``.
+        show_objects: Whether observations have ``objects``.
 
     Raises:
-        ConfigError: No task of this id is registered, or ``init_params`` has none or asks for a batch simulation.
+        ConfigError: No task of this id is registered, or ``init_params`` has none or asks for a batch simulation, or
+            the task has no ``objects``.
         EnvironmentFailure: The machine has no Vulkan driver that SAPIEN can use.
         MissingPackageError: ManiSkill is not installed.
     """
@@ -98,6 +107,8 @@ def make_maniskill_env(
     params: dict[str, Any] = {**MANISKILL_DEFAULTS, **init_params}
     require("mani_skill.envs", install=INSTALL, needed_by="env_type=maniskill")
     from mani_skill.utils.registration import REGISTERED_ENVS
+
+    import rlinf.envs.simulators.maniskill_plates  # noqa: F401 - registers the task
 
     env_id = params.pop("id", None)
     if env_id not in REGISTERED_ENVS:
@@ -119,7 +130,14 @@ def make_maniskill_env(
         ) from error
     names = list(env.scene.sensors) if has_cameras else []
     cameras = {"main_images" if number == 0 else f"{name}_images": name for number, name in enumerate(names)}
-    return ManiSkillSingleEnv(env, description=task_description or _description(env, env_id), cameras=cameras)
+    if show_objects and not hasattr(env, "get_objects"):
+        raise ConfigError(
+            f"env.*.show_objects: received true; the task '{env_id}' has no objects to show, PutOnPlate25-v1 has. "
+            "Remove the key."
+        )
+    return ManiSkillSingleEnv(
+        env, description=task_description or _description(env, env_id), cameras=cameras, shows_objects=show_objects
+    )
 
 
 def flatten(value: Any) -> npt.NDArray[np.float32]:
@@ -131,6 +149,6 @@ def flatten(value: Any) -> npt.NDArray[np.float32]:
     return numbers
 
 
-def _description(env: Any, env_id: str) -> str:
-    instruct = getattr(env, "get_language_instruction", None)
-    return instruct()[0] if instruct else TASK_DESCRIPTIONS.get(env_id, "")
+def _description(env: Any, env_id: str) -> str | None:
+    """Return a task's words, or None if the task says them itself: it may name what is in the episode."""
+    return None if hasattr(env, "get_language_instruction") else TASK_DESCRIPTIONS.get(env_id, "")
