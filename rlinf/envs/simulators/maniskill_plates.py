@@ -1,7 +1,7 @@
 """``PutOnPlate25-v1``: ManiSkill's Panda puts one of 25 objects on a plate, as a sentence says; imports ManiSkill.
 
-A stand-in for the published ``PutOnPlateInScene25`` tasks, whose meshes and photographs are on a hub: their success rule,
-rewards and splits, with objects made of primitives. Importing this module registers the task with ManiSkill.
+A stand-in for the published ``PutOnPlateInScene25`` tasks, whose meshes and photographs are on a hub: their success
+rule, rewards and splits, with objects made of primitives. Importing this module registers the task with ManiSkill.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from mani_skill.utils.scene_builder.table import TableSceneBuilder
 from mani_skill.utils.structs.pose import Pose
 from mani_skill.utils.structs.types import SimConfig
 
-from rlinf.envs.simulators.maniskill_plates_catalog import OBJECTS, PLATES, TABLES, Part, Thing, Vector
+from rlinf.envs.simulators.maniskill_plates_catalog import OBJECTS, PLATES, TABLES, Thing
 from rlinf.envs.simulators.maniskill_plates_episodes import PlateEpisode, PlateSplits
 from rlinf.envs.simulators.maniskill_plates_rules import HoldHistory, is_on_plate
+from rlinf.envs.simulators.maniskill_plates_scene import build_overlay, build_thing, object_poses, plate_poses
 from rlinf.utils.optional import require
 
 CAMERA = "3rd_view_camera"
@@ -29,16 +30,16 @@ _FLOOR = -0.92
 _PARKED = 6.0
 """How far behind the camera things wait that are not in the present episode, in meters."""
 _BELOW_FLOOR = -3.0
-_OVERLAY = (0.604, 1.209, 0.0005)
 _TABLE_CENTRE = (-0.136, -0.006)
-_FRICTION = 1.0
-_ROLLING = 8.0
-"""Angular damping, which keeps balls and cans from rolling off a plate without a rim."""
 
 
 @register_env("PutOnPlate25-v1", max_episode_steps=80)
 class PutOnPlate25Env(sapien_env.BaseEnv):  # type: ignore[misc, name-defined, unused-ignore]
-    """One object, one plate, one colour of the table in each environment; all others wait out of sight.
+    """One object, one plate and one colour of the table in each environment.
+
+    A single environment is built anew at each reset, with what is in the episode alone: PhysX remembers in which order
+    bodies have touched, so that in an older scene the last bits would depend on the episodes before, and after a grasp
+    whole centimeters. Several environments on a GPU keep their scenes, in which everything else waits out of sight.
 
     Args:
         *args: Arguments of ManiSkill's environments.
@@ -48,6 +49,9 @@ class PutOnPlate25Env(sapien_env.BaseEnv):  # type: ignore[misc, name-defined, u
         position_set: Places and turns.
         sentence_set: Sentences.
         robot_uids: ManiSkill's name of the arm.
+        num_envs: ``B``.
+        reconfiguration_freq: Resets after which scenes are built anew, 0 for never; None is 1 for a single environment,
+            and else 0.
         **kwargs: Arguments of ManiSkill's environments.
 
     Raises:
@@ -66,6 +70,8 @@ class PutOnPlate25Env(sapien_env.BaseEnv):  # type: ignore[misc, name-defined, u
         position_set: str = "train",
         sentence_set: str = "train",
         robot_uids: str = "panda",
+        num_envs: int = 1,
+        reconfiguration_freq: int | None = None,
         **kwargs: Any,
     ) -> None:
         self._splits = PlateSplits(
@@ -75,7 +81,11 @@ class PutOnPlate25Env(sapien_env.BaseEnv):  # type: ignore[misc, name-defined, u
             position_set=position_set,
             sentence_set=sentence_set,
         )
-        super().__init__(*args, robot_uids=robot_uids, **kwargs)
+        if reconfiguration_freq is None:
+            reconfiguration_freq = 1 if num_envs == 1 else 0
+        super().__init__(
+            *args, robot_uids=robot_uids, num_envs=num_envs, reconfiguration_freq=reconfiguration_freq, **kwargs
+        )
 
     @property
     def _default_sim_config(self) -> Any:
@@ -96,7 +106,6 @@ class PutOnPlate25Env(sapien_env.BaseEnv):  # type: ignore[misc, name-defined, u
         super()._load_agent(options, require("sapien", needed_by="PutOnPlate25-v1").Pose(p=[-0.615, 0, 0]))
 
     def _load_scene(self, options: dict[str, Any]) -> None:
-        del options
         self._table = TableSceneBuilder(env=self, robot_init_qpos_noise=0.0)
         self._table.build()
         self._parked = {
@@ -104,10 +113,10 @@ class PutOnPlate25Env(sapien_env.BaseEnv):  # type: ignore[misc, name-defined, u
             "plate": [(_PARKED + 1, 0.3 * number, _FLOOR + thing.half_sizes[2]) for number, thing in enumerate(PLATES)],
             "table": [(0.0, 0.0, _BELOW_FLOOR)] * len(TABLES),
         }
+        build = {"object": self._build_object, "plate": self._build_plate, "table": self._build_overlay}
         self._actors = {
-            "object": [self._build_thing(thing, "object", number) for number, thing in enumerate(OBJECTS)],
-            "plate": [self._build_thing(thing, "plate", number) for number, thing in enumerate(PLATES)],
-            "table": [self._build_overlay(colour, number) for number, colour in enumerate(TABLES)],
+            kind: {number: build[kind](number) for number in numbers}
+            for kind, numbers in self._built_numbers(options).items()
         }
         self._half_heights = torch.tensor([thing.half_sizes[2] for thing in OBJECTS], device=self.device)
         self._plate_sizes = torch.tensor([thing.half_sizes for thing in PLATES], device=self.device)
@@ -118,33 +127,45 @@ class PutOnPlate25Env(sapien_env.BaseEnv):  # type: ignore[misc, name-defined, u
         self._history = HoldHistory(self.num_envs, self.device)
         self._is_held = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
 
-    def _build_thing(self, thing: Thing, kind: str, number: int) -> Any:
-        builder = self.scene.create_actor_builder()
-        for part in thing.parts:
-            _add_part(builder, part, thing.colour)
-        builder.initial_pose = Pose.create_from_pq(p=self._parked[kind][number])
-        actor = builder.build(name=f"{kind}_{number}")
-        actor.set_angular_damping(_ROLLING)
-        return actor
+    def _built_numbers(self, options: dict[str, Any]) -> dict[str, list[int]]:
+        """Return which things are built: those of the present episode, or all of which later ones may have some."""
+        if self.num_envs > 1 or self.reconfiguration_freq != 1:
+            return {
+                "object": list(self._splits.objects),
+                "plate": list(self._splits.plates),
+                "table": list(self._splits.tables),
+            }
+        (episode,) = self._episodes([0], options)
+        return {"object": [episode.object], "plate": [episode.plate], "table": [episode.table]}
 
-    def _build_overlay(self, colour: Vector, number: int) -> Any:
-        """A sheet as large as the table: it has a colour, and nothing touches it."""
-        builder = self.scene.create_actor_builder()
-        builder.add_box_visual(half_size=_OVERLAY, material=_paint(colour))
-        builder.initial_pose = Pose.create_from_pq(p=self._parked["table"][number])
-        return builder.build_kinematic(name=f"table_{number}")
+    def _build_object(self, number: int) -> Any:
+        return self._build_thing(OBJECTS[number], "object", number)
+
+    def _build_plate(self, number: int) -> Any:
+        return self._build_thing(PLATES[number], "plate", number)
+
+    def _build_thing(self, thing: Thing, kind: str, number: int) -> Any:
+        pose = Pose.create_from_pq(p=self._parked[kind][number])
+        return build_thing(self.scene, thing, name=f"{kind}_{number}", pose=pose)
+
+    def _build_overlay(self, number: int) -> Any:
+        pose = Pose.create_from_pq(p=self._parked["table"][number])
+        return build_overlay(self.scene, TABLES[number], name=f"table_{number}", pose=pose)
 
     # -- episodes ----------------------------------------------------------------------------------------------------
 
-    def _initialize_episode(self, env_idx: torch.Tensor, options: dict[str, Any]) -> None:
-        """Begin the episodes that the seeds name, or ``options["episode_id"]``, int64 [F]."""
-        rows = env_idx.tolist()
+    def _episodes(self, rows: list[int], options: dict[str, Any]) -> list[PlateEpisode]:
+        """Return the episodes that the seeds name, or ``options["episode_id"]``, int64 [F]."""
         ids = options.get("episode_id", self._episode_seed[rows])
-        episodes = [self._splits.episode(int(number)) for number in ids]
+        return [self._splits.episode(int(number)) for number in ids]
+
+    def _initialize_episode(self, env_idx: torch.Tensor, options: dict[str, Any]) -> None:
+        rows = env_idx.tolist()
+        episodes = self._episodes(rows, options)
         with torch.device(self.device):
             self._table.initialize(env_idx)
-            self._place("object", env_idx, [episode.object for episode in episodes], _object_poses(episodes))
-            self._place("plate", env_idx, [episode.plate for episode in episodes], _plate_poses(episodes))
+            self._place("object", env_idx, [episode.object for episode in episodes], object_poses(episodes))
+            self._place("plate", env_idx, [episode.plate for episode in episodes], plate_poses(episodes))
             sheet = torch.tensor([*_TABLE_CENTRE, 0.0, 1.0, 0.0, 0.0, 0.0]).repeat(len(rows), 1)
             self._place("table", env_idx, [episode.table for episode in episodes], sheet)
         for row, episode in zip(rows, episodes, strict=True):
@@ -155,8 +176,8 @@ class PutOnPlate25Env(sapien_env.BaseEnv):  # type: ignore[misc, name-defined, u
         """Put what was chosen to its pose, [F, 7], and everything else of its kind where it waits."""
         chosen = torch.tensor(numbers)
         self._numbers[kind][env_idx] = chosen
-        for number, (actor, parked) in enumerate(zip(self._actors[kind], self._parked[kind], strict=True)):
-            waiting = torch.tensor([*parked, 1.0, 0.0, 0.0, 0.0]).expand_as(poses)
+        for number, actor in self._actors[kind].items():
+            waiting = torch.tensor([*self._parked[kind][number], 1.0, 0.0, 0.0, 0.0]).expand_as(poses)
             actor.set_pose(Pose.create(torch.where((chosen == number).unsqueeze(-1), poses, waiting)))
 
     # -- steps -------------------------------------------------------------------------------------------------------
@@ -244,40 +265,3 @@ def _pick(numbers: torch.Tensor, measure: Callable[[int], torch.Tensor]) -> torc
         is_its = numbers == number
         result[is_its] = measure(number)[is_its]
     return result
-
-
-def _object_poses(episodes: list[PlateEpisode]) -> torch.Tensor:
-    halves = torch.tensor([episode.turn / 2 for episode in episodes])
-    heights = [OBJECTS[episode.object].half_sizes[2] for episode in episodes]
-    places = torch.tensor([[*episode.object_place, z] for episode, z in zip(episodes, heights, strict=True)])
-    zeros = torch.zeros_like(halves)
-    return torch.cat([places, torch.stack([halves.cos(), zeros, zeros, halves.sin()], -1)], -1)
-
-
-def _plate_poses(episodes: list[PlateEpisode]) -> torch.Tensor:
-    heights = [PLATES[episode.plate].half_sizes[2] for episode in episodes]
-    rows = [[*episode.plate_place, z, 1.0, 0.0, 0.0, 0.0] for episode, z in zip(episodes, heights, strict=True)]
-    return torch.tensor(rows)
-
-
-def _paint(colour: Vector) -> Any:
-    render = require("sapien.render", needed_by="PutOnPlate25-v1")
-    return render.RenderMaterial(base_color=[*colour, 1.0], roughness=0.6, specular=0.3)
-
-
-def _add_part(builder: Any, part: Part, colour: Vector) -> None:
-    """Add a primitive's collision shape and its looks."""
-    sapien = require("sapien", needed_by="PutOnPlate25-v1")
-    material = require("sapien.physx", needed_by="PutOnPlate25-v1").PhysxMaterial(_FRICTION, _FRICTION, 0.0)
-    x, y, z = part.size
-    # SAPIEN's cylinders lie along x.
-    turn = [0.5**0.5, 0.0, 0.5**0.5, 0.0] if part.shape == "cylinder" else [1.0, 0.0, 0.0, 0.0]
-    size = {
-        "box": {"half_size": part.size},
-        "cylinder": {"radius": x, "half_length": z},
-        "sphere": {"radius": x},
-        "capsule": {"radius": y, "half_length": x - y},
-    }[part.shape]
-    pose = sapien.Pose(p=part.at, q=turn)
-    getattr(builder, f"add_{part.shape}_collision")(pose=pose, material=material, **size)
-    getattr(builder, f"add_{part.shape}_visual")(pose=pose, material=_paint(colour), **size)

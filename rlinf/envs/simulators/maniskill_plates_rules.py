@@ -28,7 +28,8 @@ def is_on_plate(
     """
     is_within = offsets[:, :2].norm(dim=-1) <= plate_sizes.amax(-1) + _BEYOND_EDGE
     gaps = offsets[:, 2] - plate_sizes[:, 2] - half_heights
-    return is_within & (offsets[:, 2] > 0) & (gaps <= _ABOVE) & (forces >= _LEAST_FORCE)
+    is_on: torch.Tensor = is_within & (offsets[:, 2] > 0) & (gaps <= _ABOVE) & (forces >= _LEAST_FORCE)
+    return is_on
 
 
 class HoldHistory:

@@ -5,6 +5,7 @@ from typing import Any
 from rlinf.config.schema.env import ManiSkillEnvConfig
 
 PUSH_CUBE = {"id": "PushCube-v1", "control_mode": "pd_ee_delta_pos"}
+PUT_ON_PLATE = {"id": "PutOnPlate25-v1", "control_mode": "pd_ee_delta_pose"}
 
 
 def maniskill_config(**kwargs: Any) -> ManiSkillEnvConfig:
