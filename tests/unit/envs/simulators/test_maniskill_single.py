@@ -1,12 +1,15 @@
 """A ManiSkill task against the simulator itself."""
 
+from typing import Any
+
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from maniskill_configs import PUSH_CUBE, maniskill_config
 
 from rlinf.envs import make_vector_env
-from rlinf.envs.simulators.maniskill_single import flatten
+from rlinf.envs.simulators.maniskill_single import ManiSkillSingleEnv, flatten
 from rlinf.envs.simulators.maniskill_tasks import TASK_DESCRIPTIONS
 from rlinf.errors import ConfigError
 
@@ -18,10 +21,38 @@ def test_nested_observations_are_flattened_in_the_order_of_their_keys() -> None:
     assert flat.tolist() == [1, 2, 1]
 
 
+class NamingTask:
+    """Stands for a task that names what is in the episode."""
+
+    single_action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        self.seed = seed
+        return torch.zeros(1, 2), {}
+
+    def get_language_instruction(self) -> list[str]:
+        return [f"take number {self.seed}"]
+
+    def get_objects(self) -> torch.Tensor:
+        return torch.tensor([[float(self.seed), 1.0]])
+
+
+def test_a_sentence_names_what_is_in_the_episode() -> None:
+    env = ManiSkillSingleEnv(NamingTask(), description=None, cameras={})
+    assert [env.observe(env.reset(seed))["task_descriptions"] for seed in (3, 4)] == ["take number 3", "take number 4"]
+    env = ManiSkillSingleEnv(NamingTask(), description="take it", cameras={})
+    assert env.observe(env.reset(3))["task_descriptions"] == "take it"
+
+
+def test_objects_are_shown_where_that_is_asked_for() -> None:
+    env = ManiSkillSingleEnv(NamingTask(), description=None, cameras={}, shows_objects=True)
+    assert env.observation_space["objects"].shape == (2,)
+    assert env.observe(env.reset(3))["objects"].tolist() == [3, 1]
+    assert "objects" not in ManiSkillSingleEnv(NamingTask(), description=None, cameras={}).observation_space.spaces
+
+
 @pytest.mark.maniskill
 def test_numbers_are_those_of_the_simulator_itself() -> None:
-    import gymnasium
-
     with make_vector_env(maniskill_config(), num_envs=1) as env:
         obs = env.reset(5)
         step = env.chunk_step(torch.tensor([[[0.5, 0.0, -1.0, 0.0], [9.0, 0.0, 0.0, 0.0]]]))
