@@ -1,4 +1,4 @@
-"""When an object is on the plate, and what that earns: the published rules of ``PutOnPlateInScene25``, on tensors."""
+"""When an object is on the plate, and how that is rewarded: rules of the published ``PutOnPlateInScene25``."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ManiSkillSingleEnv:
         """Return ``states`` float32 [S], ``task_descriptions`` and, with cameras, their images, uint8 [H, W, 3].
 
         With cameras ``states`` is what a robot knows of itself and its task; poses of objects are in the images only,
-        and in ``objects``, float32 [O], where that is asked for.
+        and with ``shows_objects`` in ``objects``, float32 [O].
         """
         row: dict[str, Any] = {"task_descriptions": self._description or self._env.get_language_instruction()[0]}
         if self._shows_objects:

@@ -11,6 +11,7 @@ from test_published_names import MEMBERS
 
 FOREIGN = "called by the library whose class it derives from, or whose object it replaces"
 DISPATCHED = "called through its ForwardType"
+REGISTERED = "registered with its simulator, which builds it by its id"
 OBSERVED = "observed by tests, which could not tell from outside"
 
 WITHOUT_CALLER = {
@@ -20,6 +21,8 @@ WITHOUT_CALLER = {
     "FlowPolicy.velocity_forward": DISPATCHED,
     "FlowVLAPolicy.velocity_forward": DISPATCHED,
     "IQLPolicy.actor_forward": DISPATCHED,
+    "PutOnPlate25Env": REGISTERED,
+    "PutOnPlate25Env.compute_dense_reward": FOREIGN,
     "QPolicy.actor_forward": DISPATCHED,
     "VelocityPolicy.velocity_forward": DISPATCHED,
     "MegatronLM.shared_embedding_or_output_weight": FOREIGN,

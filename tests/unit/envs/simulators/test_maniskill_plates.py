@@ -13,6 +13,7 @@ from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import check_vector_env
 from rlinf.envs.simulators.maniskill_plates_catalog import OBJECTS, PLATES, TABLES
 from rlinf.envs.simulators.maniskill_plates_episodes import PlateSplits
+from rlinf.envs.simulators.maniskill_single import make_maniskill_env
 from rlinf.errors import ConfigError
 
 pytestmark = pytest.mark.maniskill
@@ -129,13 +130,6 @@ def test_beside_the_plate_and_above_it_is_no_success(task: Any) -> None:
     assert not put_object(task, 0, gap=0.5)["success"]  # it falls for less than a step
 
 
-def test_contacts_of_the_episode_before_do_not_count(task: Any) -> None:
-    assert put_object(task, 0)["success"]
-    info = task.reset(seed=0)[1]
-    assert not task.evaluate()["success"]
-    assert not info.get("success", False)
-
-
 def test_a_single_environment_has_what_is_in_the_episode_alone() -> None:
     import gymnasium
     import mani_skill.envs
@@ -155,21 +149,23 @@ def test_a_single_environment_has_what_is_in_the_episode_alone() -> None:
 def test_a_grasp_goes_the_same_way_whatever_was_played_before() -> None:
     cfg = expert_config()
     expert = scripted_policies.get("maniskill_plates")(cfg)
-    ends = []
-    with make_vector_env(cfg, num_envs=1) as env:
-        env.reset(0)
-        for before in (None, 4, 7):
-            for seed in (before, 13):
-                if seed is None:
-                    continue
-                obs = env.restart(np.array([0]), np.array([seed]))
-                for _ in range(14):
-                    obs = env.chunk_step(expert(obs)).obs
-            ends.append(obs)
-    assert ends[0]["objects"][0, 8] == 1  # held
-    for end in ends[1:]:
-        assert torch.equal(end["states"], ends[0]["states"])
-        assert torch.equal(end["objects"], ends[0]["objects"])
+    env = make_maniskill_env(render=False, init_params=cfg.init_params, task_description=None, show_objects=True)
+
+    def row_after(seed: int, num_steps: int) -> dict[str, Any]:
+        row = env.observe(env.reset(seed))
+        for _ in range(num_steps):
+            obs = {key: torch.from_numpy(row[key])[None] for key in ("states", "objects")}
+            row = env.observe(env.step(expert(obs)[0, 0].numpy())[0])
+        return row
+
+    first = row_after(13, 12)
+    assert first["objects"][8] == 1  # held
+    for before in (4, 7):
+        row_after(before, 12)
+        again = row_after(13, 12)
+        assert np.array_equal(again["states"], first["states"])
+        assert np.array_equal(again["objects"], first["objects"])
+    env.close()
 
 
 def play(cfg: Any) -> tuple[list[dict[str, float]], torch.Tensor]:
@@ -196,7 +192,7 @@ def expert_config(**keys: Any) -> Any:
     )
 
 
-def test_the_scripted_policy_succeeds_and_earns_all_rewards() -> None:
+def test_the_scripted_policy_succeeds_and_gets_all_rewards() -> None:
     episodes, rewards = play(expert_config(use_rel_reward=True))
     assert [episode["success_once"] for episode in episodes] == [1.0] * 4
     assert rewards.sum(1).tolist() == pytest.approx([1.2] * 4)
@@ -223,6 +219,24 @@ def test_what_is_held_down_on_the_plate_is_a_success_when_it_is_let_go(task: Any
         info = task.step(STAY)[-1]
     assert not info["is_held"]
     assert bool(info["success"])
+
+
+def test_an_episode_begins_without_the_grasp_of_the_one_before(task: Any) -> None:
+    expert = scripted_policies.get("maniskill_plates")(expert_config())
+    # The fingers close along the line along which they do at a reset.
+    seed = next(number for number in range(100) if PlateSplits(**ALL).episode(number).turn == 0.0)
+    task.reset(seed=seed)
+    obs, info = task.get_obs(), {"consecutive_grasp": torch.tensor([False])}
+    for _ in range(30):
+        if info["consecutive_grasp"]:
+            break
+        obs, *_, info = task.step(expert({"states": obs, "objects": task.get_objects()})[0, 0])
+    assert bool(info["consecutive_grasp"])
+    assert task.get_objects()[0, 8] == 1
+    # PhysX still has the contacts of the last step.
+    task.reset(seed=seed)
+    assert task.get_objects()[0, 8] == 0
+    assert not any(bool(value) for value in task.evaluate().values())
 
 
 def test_other_tasks_have_no_objects_to_show() -> None:
