@@ -34,7 +34,8 @@ _TURN = np.pi / 8
 
 def places(name: str) -> list[Place]:
     """Return the places of a set: of ``train`` a grid of 6 by 6, and of ``test`` the 28 places around it."""
-    outer = list(product(range(-1, _EDGE + 1), repeat=2))
+    numbers = range(-1, _EDGE + 1)
+    outer = [(row, column) for row in numbers for column in numbers]
     inner = [(row, column) for row, column in outer if 0 <= row < _EDGE and 0 <= column < _EDGE]
     cells = {"train": inner, "test": [cell for cell in outer if cell not in inner], "all": outer}[name]
     middle = (_EDGE - 1) / 2
