@@ -216,7 +216,7 @@ class MultiStepRolloutWorker(Worker):
         """Return actions, and in training what the model reports on them; in real time, all that are planned."""
         if self.cfg.rollout.enable_cuda_graph:
             # What graphs wrote for the chunk before may be written over.
-            torch.compiler.cudagraph_mark_step_begin()
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         if mode == "train":
             actions, output = self.model.predict_action_batch(obs, mode="train", generator=generator)
             check_output(actions, output, num_action_chunks=self.cfg.actor.model.num_action_chunks)
