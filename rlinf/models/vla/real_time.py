@@ -1,7 +1,7 @@
 """Chunks that go on from the chunk before, which is executed while they are computed (real-time chunking).
 
 Black et al., "Real-Time Execution of Action Chunking Flow Policies" (arXiv 2506.07339): the actions that were planned
-before and not executed yet guide the flow as the known part of a picture guides inpainting. Here time runs from 1,
+before and not executed yet guide the flow as the known part of an image guides inpainting. Here time runs from 1,
 noise, to 0, and velocities point to noise.
 """
 
