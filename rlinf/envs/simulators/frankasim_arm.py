@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.frankasim_scene import FINGER_OPEN, HOME
+from rlinf.envs.simulators.mujoco_cameras import MujocoCameras
 from rlinf.utils.optional import require
 
 Vector = npt.NDArray[np.float64]
@@ -48,11 +49,7 @@ class FrankaArm:
         self._tcp = self.model.site("tcp").id
         self._target: Vector = np.zeros(3)
         self._down: Vector = np.zeros((3, 3))
-        self._is_light = is_light
-        if is_light:
-            self.model.vis.quality.shadowsize = 0
-            self.model.vis.quality.offsamples = 0
-        self._renderers: dict[int, Any] = {}
+        self._cameras = MujocoCameras(self.model, self.data, is_light=is_light)
 
     @property
     def hand(self) -> Vector:
@@ -97,21 +94,11 @@ class FrankaArm:
 
     def draw(self, camera: str, size: int) -> Frame:
         """Return what a camera sees, uint8 [size, size, 3]."""
-        if size not in self._renderers:
-            self._renderers[size] = self._mujoco.Renderer(self.model, size, size)
-        renderer = self._renderers[size]
-        renderer.update_scene(self.data, camera)
-        if self._is_light:
-            renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_SHADOW] = False
-            renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-        frame: Frame = renderer.render().copy()
-        return frame
+        return self._cameras.draw(camera, size)
 
     def close(self) -> None:
         """Free the renderers."""
-        for renderer in self._renderers.values():
-            renderer.close()
-        self._renderers = {}
+        self._cameras.close()
 
     def _solve(self, target: Vector, iterations: int) -> Vector:
         """Return joint angles [7] that bring the hand to a position, pointing down: damped least squares."""

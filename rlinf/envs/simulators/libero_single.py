@@ -16,7 +16,8 @@ import numpy.typing as npt
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.libero_assets import find_assets, load_suite
 from rlinf.envs.simulators.libero_starts import LiberoStarts
-from rlinf.envs.simulators.robosuite_scene import SceneCameras, axis_angle, choose_opengl, numpy_seeded
+from rlinf.envs.simulators.mujoco_cameras import MujocoCameras
+from rlinf.envs.simulators.robosuite_scene import axis_angle, choose_opengl, numpy_seeded, scene_cameras
 from rlinf.envs.single_env import SingleStep
 from rlinf.utils.optional import require
 
@@ -69,7 +70,7 @@ class LiberoSingleEnv:
         self._task = -1
         self._env: Any = None
         self._states: npt.NDArray[np.float64] = np.zeros((0, 0))
-        self._cameras: SceneCameras | None = None
+        self._cameras: MujocoCameras | None = None
         self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1.0, 1.0, (7,), np.float32)
         image = gymnasium.spaces.Box(0, 255, (image_size, image_size, 3), np.uint8)
         row: dict[str, gymnasium.Space[Any]] = {
@@ -165,7 +166,7 @@ class LiberoSingleEnv:
         self._states = np.asarray(self._suite.get_task_init_states(task))
         self._begin(0, 1)
         self._task = task
-        self._cameras = SceneCameras(self._env.sim, is_light=self._is_light)
+        self._cameras = scene_cameras(self._env.sim, is_light=self._is_light)
 
     def _objects(self, raw: Any) -> npt.NDArray[np.float32]:
         """Return what the scripted policy reads [7]; see ``observe``."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.metaworld_rotation import use_plain_rotation
 from rlinf.envs.simulators.metaworld_tasks import TASK_DESCRIPTIONS
+from rlinf.envs.simulators.mujoco_cameras import MujocoCameras
 from rlinf.envs.single_env import SingleStep
 from rlinf.utils.optional import require
 
@@ -179,12 +180,9 @@ class _Camera:
 
     def __init__(self, env: Any, size: int, *, is_light: bool) -> None:
         self._mujoco: Any = require("mujoco", needed_by="env_type=metaworld")
-        self._data, self._size, self._is_light = env.data, size, is_light
-        self._model = env.model
+        self._model, self._data, self._size = env.model, env.data, size
         self._model.camera(_CAMERA).pos[:] = _CAMERA_POSITION
-        if is_light:
-            self._model.vis.quality.shadowsize = self._model.vis.quality.offsamples = 0
-        self._renderer: Any = None
+        self._cameras = MujocoCameras(env.model, env.data, is_light=is_light)
         self.space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
 
     def place_marks(self) -> None:
@@ -193,20 +191,12 @@ class _Camera:
 
     def draw(self) -> Frame:
         """Return the present image, uint8 [H, W, 3]."""
-        if self._renderer is None:
-            self._renderer = self._mujoco.Renderer(self._model, self._size, self._size)
-        self._renderer.update_scene(self._data, _CAMERA)
-        if self._is_light:
-            self._renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_SHADOW] = False
-            self._renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-        frame: Frame = np.ascontiguousarray(self._renderer.render()[::-1, ::-1])
+        frame: Frame = np.ascontiguousarray(self._cameras.draw(_CAMERA, self._size)[::-1, ::-1])
         return frame
 
     def close(self) -> None:
         """Free the renderer."""
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
+        self._cameras.close()
 
 
 def _numbers(size: int) -> gymnasium.spaces.Box:

@@ -11,47 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlinf.envs.raw_chunk import Frame
-from rlinf.utils.optional import require
+from rlinf.envs.simulators.mujoco_cameras import MujocoCameras
 
-_COLLISION_GEOMS = 0
+_COLLISION_GEOMS = (0,)
 """MuJoCo's group of the geometry that robosuite does not render."""
 
 
-class SceneCameras:
-    """Renders what the cameras of a scene see, and only when an image is requested.
-
-    Args:
-        sim: The scene's ``MjSim`` of robosuite.
-        is_light: Render without shadow maps and multisampling, which take most of the time without a GPU.
-    """
-
-    def __init__(self, sim: Any, *, is_light: bool) -> None:
-        self._mujoco: Any = require("mujoco", needed_by="images of robosuite")
-        self._model, self._data, self._is_light = sim.model._model, sim.data._data, is_light
-        self._renderers: dict[int, Any] = {}
-        self._view: Any = self._mujoco.MjvOption()
-        self._view.geomgroup[_COLLISION_GEOMS] = 0
-        if is_light:
-            self._model.vis.quality.shadowsize = self._model.vis.quality.offsamples = 0
-
-    def draw(self, camera: str, size: int) -> Frame:
-        """Return what a camera sees, uint8 [size, size, 3], upright."""
-        if size not in self._renderers:
-            self._renderers[size] = self._mujoco.Renderer(self._model, size, size)
-        renderer = self._renderers[size]
-        renderer.update_scene(self._data, camera, self._view)
-        if self._is_light:
-            renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_SHADOW] = False
-            renderer.scene.flags[self._mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-        frame: Frame = renderer.render().copy()
-        return frame
-
-    def close(self) -> None:
-        """Free the renderers."""
-        for renderer in self._renderers.values():
-            renderer.close()
-        self._renderers = {}
+def scene_cameras(sim: Any, *, is_light: bool) -> MujocoCameras:
+    """Return the cameras of a scene, given its ``MjSim`` of robosuite; see ``MujocoCameras``."""
+    return MujocoCameras(sim.model._model, sim.data._data, is_light=is_light, hidden_geoms=_COLLISION_GEOMS)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rlinf.config.schema.env import RobosuiteEnvConfig
 from rlinf.envs.raw_chunk import Frame
-from rlinf.envs.simulators.robosuite_scene import SceneCameras, axis_angle, choose_opengl, numpy_seeded
+from rlinf.envs.simulators.robosuite_scene import axis_angle, choose_opengl, numpy_seeded, scene_cameras
 from rlinf.envs.simulators.robosuite_tasks import TASK_DESCRIPTIONS
 from rlinf.envs.single_env import SingleStep
 from rlinf.utils.optional import require
@@ -61,7 +61,7 @@ class RobosuiteSingleEnv:
         self._views: dict[str, str] = {"main_images": cfg.main_camera}
         if cfg.wrist_camera is not None:
             self._views["wrist_images"] = cfg.wrist_camera
-        self._cameras = SceneCameras(self._env.sim, is_light=cfg.render_quality == "light")
+        self._cameras = scene_cameras(self._env.sim, is_light=cfg.render_quality == "light")
         low, high = (bound.astype(np.float32) for bound in self._env.action_spec)
         self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Box(low, high)
         self.observation_space = self._space(self.reset(_SEED))

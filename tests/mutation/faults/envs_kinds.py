@@ -263,8 +263,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "simulators/metaworld_single.py",
-        "self._renderer.render()[::-1, ::-1]",
-        "self._renderer.render()[::-1]",
+        "self._cameras.draw(_CAMERA, self._size)[::-1, ::-1]",
+        "self._cameras.draw(_CAMERA, self._size)[::-1]",
         "images are mirrored",
     ),
     _fault(
@@ -275,8 +275,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "simulators/metaworld_single.py",
-        "            self._model.vis.quality.shadowsize = self._model.vis.quality.offsamples = 0\n",
-        "            pass\n",
+        "MujocoCameras(env.model, env.data, is_light=is_light)",
+        "MujocoCameras(env.model, env.data, is_light=False)",
         "light images are not light",
     ),
     _fault(

@@ -7,10 +7,12 @@ from tests.mutation.fault import Fault
 _ENVS = "tests/unit/envs/simulators"
 _SINGLE = "rlinf/envs/simulators/robosuite_single.py"
 _SCENE = "rlinf/envs/simulators/robosuite_scene.py"
+_CAMERAS = "rlinf/envs/simulators/mujoco_cameras.py"
 _EXPERT = "rlinf/envs/simulators/robosuite_expert.py"
 _TESTS = {
     _SINGLE: (f"{_ENVS}/test_robosuite_single.py",),
     _SCENE: (f"{_ENVS}/test_robosuite_scene.py",),
+    _CAMERAS: (f"{_ENVS}/test_robosuite_scene.py",),
     _EXPERT: (f"{_ENVS}/test_robosuite_expert.py",),
 }
 
@@ -93,25 +95,25 @@ FAULTS: list[Fault] = [
         "videos ignore the chosen camera",
     ),
     _fault(
-        _SCENE,
-        "        self._view.geomgroup[_COLLISION_GEOMS] = 0\n",
-        "        self._view.geomgroup[_COLLISION_GEOMS] = 1\n",
+        _CAMERAS,
+        "self._view.geomgroup[list(hidden_geoms)] = 0",
+        "self._view.geomgroup[list(hidden_geoms)] = 1",
         "images show collision geometry",
     ),
     _fault(
-        _SCENE,
+        _CAMERAS,
         "        if self._is_light:\n",
         "        if not self._is_light:\n",
         "full images have no shadows",
     ),
     _fault(
-        _SCENE,
+        _CAMERAS,
         "        if is_light:\n",
         "        if not is_light:\n",
         "light images have the shadows of the full ones",
     ),
     _fault(
-        _SCENE,
+        _CAMERAS,
         "frame: Frame = renderer.render().copy()",
         "frame: Frame = renderer.render()[::-1].copy()",
         "images are upside down",

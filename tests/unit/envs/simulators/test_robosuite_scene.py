@@ -9,7 +9,7 @@ import pytest
 from robosuite_simulator import make_sim
 
 from rlinf.envs.raw_chunk import Frame
-from rlinf.envs.simulators.robosuite_scene import SceneCameras, axis_angle, choose_opengl, numpy_seeded
+from rlinf.envs.simulators.robosuite_scene import axis_angle, choose_opengl, numpy_seeded, scene_cameras
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def colours(image: Frame) -> set[str]:
 
 @pytest.mark.usefixtures("opengl")
 def test_images_are_upright_and_without_collision_geometry() -> None:
-    cameras = SceneCameras(make_sim(), is_light=True)
+    cameras = scene_cameras(make_sim(), is_light=True)
     image = cameras.draw("agentview", 32)
     assert image.shape == (32, 32, 3)
     assert colours(image) == {"red", "green"}
@@ -90,7 +90,7 @@ def test_images_are_upright_and_without_collision_geometry() -> None:
 def test_light_images_have_no_shadows() -> None:
     images = {}
     for is_light in (True, False):
-        cameras = SceneCameras(make_sim(), is_light=is_light)
+        cameras = scene_cameras(make_sim(), is_light=is_light)
         images[is_light] = cameras.draw("robot0_eye_in_hand", 64).astype(int)
         cameras.close()
     # The floor behind the box is darker in its shadow, which is more than smoothed edges.
@@ -101,7 +101,7 @@ def test_light_images_have_no_shadows() -> None:
 @pytest.mark.usefixtures("opengl")
 def test_an_image_belongs_to_who_asked_for_it() -> None:
     sim = make_sim()
-    cameras = SceneCameras(sim, is_light=True)
+    cameras = scene_cameras(sim, is_light=True)
     first = cameras.draw("agentview", 16)
     kept = first.copy()
     sim.model._model.geom_rgba[1] = [0.1, 0.1, 0.9, 1.0]

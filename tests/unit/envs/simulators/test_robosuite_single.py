@@ -120,7 +120,7 @@ def test_with_images_states_hold_the_hands_alone(simulator: FakeRobosuite, monke
         rendered.append((camera, size))
         return np.zeros((size, size, 3), np.uint8)
 
-    monkeypatch.setattr("rlinf.envs.simulators.robosuite_scene.SceneCameras.draw", draw)
+    monkeypatch.setattr("rlinf.envs.simulators.mujoco_cameras.MujocoCameras.draw", draw)
     env = build(task_name="TwoArmLift", image_size=8, show_objects=True, task_description="Up.", wrist_camera=None)
     raw = env.reset(0)
     env.step([0.0] * 14)
