@@ -125,6 +125,16 @@ class VectorEnv(abc.ABC):
         self._offloaded = False
         self._closed = False
 
+    @classmethod
+    def class_for(cls, cfg: EnvConfig) -> type[VectorEnv]:
+        """Return the class to build of a configuration whose ``env_type`` names this one.
+
+        Args:
+            cfg: The environment's configuration.
+        """
+        del cfg
+        return cls
+
     # -- what a concrete environment implements ------------------------------------------------------------------------
 
     @abc.abstractmethod

@@ -57,7 +57,7 @@ def make_vector_env(
         MissingPackageError: The simulator is not installed.
         EnvironmentFailure: The simulator failed to start.
     """
-    cls = get_env_cls(cfg.env_type)
+    cls = get_env_cls(cfg.env_type).class_for(cfg)
     own: dict[str, Any] = {}
     if cls.hardware_type is not None:
         own["hardware"] = [info for info in hardware if str(info["type"]).lower() == cls.hardware_type.lower()]

@@ -166,7 +166,7 @@ def check_environments(cfg: RLinfConfig) -> Iterator[RLinfError]:
 
 
 def check_registered_environments(cfg: RLinfConfig) -> Iterator[RLinfError]:
-    """The same, for environments whose names only their package knows."""
+    """The same, for environments whose names only their package knows, or that need a GPU."""
     yield from _check_environments(cfg, with_simulators=True)
 
 

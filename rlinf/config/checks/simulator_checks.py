@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.env import ManiSkillEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
 
-MANISKILL_DEFAULTS = {"obs_mode": "state", "sim_backend": "physx_cpu"}
-_CPU_BACKENDS = frozenset({"cpu", "physx_cpu"})
+_BACKENDS = {"cpu": ("cpu", "physx_cpu"), "gpu": ("gpu", "cuda", "physx_cuda")}
+"""ManiSkill's names of what ``sim_backend`` says."""
 
 
-def explain_maniskill_params(init_params: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with ``init_params`` of ``env_type: maniskill`` on any machine, or None."""
-    params = {**MANISKILL_DEFAULTS, **init_params}
-    if params["sim_backend"] in _CPU_BACKENDS and "num_envs" not in params:
-        return None
-    return (
-        f"received sim_backend={params['sim_backend']}, num_envs={params.get('num_envs', 1)}; every environment is a "
-        "simulation of its own on the CPU. Remove both keys; env.*.total_num_envs and env.*.num_env_processes say how "
-        "many there are and who steps them."
-    )
+def explain_maniskill_params(init_params: Mapping[str, Any], sim_backend: Literal["cpu", "gpu"]) -> str | None:
+    """Return what is wrong with ``init_params`` of ``env_type: maniskill`` on any machine, or None.
+
+    Args:
+        init_params: The section.
+        sim_backend: The key next to it.
+    """
+    if "num_envs" in init_params:
+        return f"received num_envs={init_params['num_envs']}; env.*.total_num_envs says how many there are. Remove it."
+    backend = init_params.get("sim_backend", sim_backend)
+    if backend not in _BACKENDS[sim_backend]:
+        return (
+            f"received sim_backend={backend}, and {sim_backend} next to init_params. Remove it here; env.*.sim_backend "
+            "is cpu (a simulation for each environment, in env.*.num_env_processes processes) or gpu (all in one, on "
+            "the env worker's own device)."
+        )
+    if sim_backend == "gpu" and (every := init_params.get("reconfiguration_freq")):
+        return (
+            f"received reconfiguration_freq={every}; the scenes of a batch on a GPU stay, as its environments begin "
+            "episodes one by one. Remove it, or set env.*.sim_backend to cpu."
+        )
+    return None
 
 
 def check_maniskill(check: Check[EmbodiedConfig]) -> None:
-    """ManiSkill simulates on the CPU, one environment each, on any node of ``env``."""
+    """What ManiSkill is built with agrees with where it simulates."""
     for path, env in (("env.train", check.cfg.env.train), ("env.eval", check.cfg.env.eval)):
-        if isinstance(env, ManiSkillEnvConfig) and (problem := explain_maniskill_params(env.init_params)):
-            check.problem(f"{path}.init_params", problem)
+        if not isinstance(env, ManiSkillEnvConfig):
+            continue
+        if problem := explain_maniskill_params(env.init_params, env.sim_backend):
+            check.problem(f"{path}.init_params", problem.replace("env.*", path))
+        if env.sim_backend == "gpu" and env.num_env_processes:
+            check.problem(
+                f"{path}.num_env_processes",
+                f"received {env.num_env_processes}; with sim_backend=gpu the environments of a stage are one "
+                "simulation in the env worker itself. Remove it, or place env on more GPUs.",
+            )
 
 
 def check_offload(check: Check[EmbodiedConfig]) -> None:

@@ -377,10 +377,15 @@ class RobosuiteEnvConfig(EnvConfig):
 class ManiSkillEnvConfig(EnvConfig):
     """``env_type: maniskill``: any task of ManiSkill 3, state observations or cameras."""
 
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.maniskill_device:check_device"
+
     init_params: dict[str, Any]
     """Keyword arguments of ``gymnasium.make``, such as ``control_mode`` or ``sensor_configs``; ``id`` is required."""
     task_description: str | None = None
     """The task in words; null is the simulator's own instruction."""
+    sim_backend: Literal["cpu", "gpu"] = "cpu"
+    """``cpu``: each environment is a simulation of its own; ``gpu``: those of a pipeline stage of an env worker are one
+    simulation, on its CUDA device."""
     show_objects: bool = False
     """``PutOnPlate25-v1``: also show where object and plate are and whether the object is held, under ``objects``; the
     scripted policy needs it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rlinf.config.schema.env import ManiSkillEnvConfig
+from rlinf.config.schema.env import EnvConfig, ManiSkillEnvConfig
+from rlinf.envs.base import VectorEnv
+from rlinf.envs.simulators.maniskill_batch import ManiSkillBatchEnv
 from rlinf.envs.simulators.maniskill_single import make_maniskill_env
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 
@@ -24,6 +26,12 @@ class ManiSkillEnv(SingleEnvVectorEnv):
         EnvironmentFailure: The task could not be built, for want of a Vulkan driver for example.
         MissingPackageError: ManiSkill is not installed.
     """
+
+    @classmethod
+    def class_for(cls, cfg: EnvConfig) -> type[VectorEnv]:
+        """See ``VectorEnv``: ``sim_backend: gpu`` is another class."""
+        is_batch = isinstance(cfg, ManiSkillEnvConfig) and cfg.sim_backend == "gpu"
+        return ManiSkillBatchEnv if is_batch else cls
 
     def __init__(self, cfg: ManiSkillEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
         super().__init__(

@@ -60,6 +60,8 @@ class PutOnPlate25Env(sapien_env.BaseEnv):  # type: ignore[misc, name-defined, u
 
     SUPPORTED_ROBOTS = ("panda",)
     SUPPORTED_REWARD_MODES = ("dense", "sparse", "none")
+    starts_follow_from_seeds = True
+    """Episodes read their seeds and no generator, so that those of several environments begin at once."""
 
     def __init__(
         self,

@@ -218,9 +218,9 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file="rlinf/config/checks/simulator_checks.py",
-        before='    if params["sim_backend"] in _CPU_BACKENDS and "num_envs" not in params:',
-        after='    if "num_envs" not in params:',
+        before="    if backend not in _BACKENDS[sim_backend]:",
+        after='    if backend not in _BACKENDS["cpu"] + _BACKENDS["gpu"]:',
         tests=("tests/unit/config/checks/test_simulator_checks.py",),
-        what="the plan accepts a simulation on the GPU that every worker refuses",
+        what="the plan accepts two places of the simulation that contradict each other",
     ),
 ]

@@ -12,20 +12,54 @@ RECIPE = "maniskill_pushcube_ppo_mlp"
 
 @pytest.mark.parametrize("section", ["train", "eval"])
 @pytest.mark.parametrize(
-    ("override", "received"),
+    ("overrides", "key", "said"),
     [
-        ("sim_backend=gpu", "received sim_backend=gpu, num_envs=1"),
-        ("num_envs=4", "received sim_backend=physx_cpu, num_envs=4"),
+        (["+{0}.init_params.sim_backend=gpu"], "init_params", "received sim_backend=gpu, and cpu next to init_params"),
+        (
+            ["+{0}.sim_backend=gpu", "+{0}.init_params.sim_backend=cpu"],
+            "init_params",
+            "received sim_backend=cpu, and gpu next to init_params. Remove it here; {0}.sim_backend is cpu",
+        ),
+        (["+{0}.init_params.num_envs=4"], "init_params", "received num_envs=4; {0}.total_num_envs says"),
+        (
+            ["+{0}.sim_backend=gpu", "+{0}.init_params.reconfiguration_freq=1"],
+            "init_params",
+            "received reconfiguration_freq=1; the scenes of a batch on a GPU stay",
+        ),
+        (
+            ["+{0}.sim_backend=gpu", "{0}.num_env_processes=2"],
+            "num_env_processes",
+            "received 2; with sim_backend=gpu the environments of a stage are one simulation",
+        ),
+        (["+{0}.sim_backend=tpu"], "sim_backend", "tpu"),
     ],
 )
-def test_a_batch_simulation_is_refused(section: str, override: str, received: str) -> None:
+def test_what_contradicts_where_it_simulates_is_refused(
+    section: str, overrides: list[str], key: str, said: str
+) -> None:
+    path = f"env.{section}"
     with pytest.raises(ConfigError) as caught:
-        validate_cfg(load_recipe(RECIPE, [f"+env.{section}.init_params.{override}"]))
-    assert f"env.{section}.init_params: {received}; every environment is a simulation of its own" in str(caught.value)
+        validate_cfg(load_recipe(RECIPE, ["++env.train.num_env_processes=0", *(o.format(path) for o in overrides)]))
+    assert f"{path}.{key}: " in str(caught.value)
+    assert said.format(path) in str(caught.value)
 
 
-def test_a_backend_on_the_cpu_is_valid() -> None:
-    validate_cfg(load_recipe(RECIPE, ["+env.train.init_params.sim_backend=cpu"]))
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["+env.train.init_params.sim_backend=cpu"],
+        ["+env.train.init_params.reconfiguration_freq=1"],
+        ["+env.train.sim_backend=gpu", "env.train.num_env_processes=0"],
+        [
+            "+env.train.sim_backend=gpu",
+            "env.train.num_env_processes=0",
+            "+env.train.init_params.sim_backend=physx_cuda",
+            "+env.train.init_params.reconfiguration_freq=0",
+        ],
+    ],
+)
+def test_both_places_are_valid(overrides: list[str]) -> None:
+    validate_cfg(load_recipe(RECIPE, overrides))
 
 
 @pytest.mark.parametrize("section", ["train", "eval"])
@@ -39,7 +73,9 @@ def test_offloading_an_environment_without_device_memory_is_refused(
     validate_cfg(cfg)
 
 
-def test_the_plan_says_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", RECIPE, "+env.train.init_params.sim_backend=gpu"]) != 0
+def test_the_plan_accepts_a_gpu_that_this_machine_may_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = [f"{key}.{section}.{rest}" for section in ("train", "eval") for key, rest in (
+        ("+env", "sim_backend=gpu"), ("++env", "num_env_processes=0"))]
+    assert main(["plan", RECIPE, *overrides]) == 0
     said = capsys.readouterr()
-    assert "env.train.init_params: received sim_backend=gpu" in said.out + said.err
+    assert "CUDA" not in said.out + said.err

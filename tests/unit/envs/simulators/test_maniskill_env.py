@@ -8,6 +8,8 @@ from maniskill_configs import PUSH_CUBE, maniskill_config
 
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import check_vector_env
+from rlinf.envs.simulators.maniskill_batch import ManiSkillBatchEnv
+from rlinf.envs.simulators.maniskill_env import ManiSkillEnv
 from rlinf.envs.simulators.maniskill_tasks import TASK_DESCRIPTIONS
 from rlinf.errors import ConfigError, MissingPackageError
 
@@ -20,9 +22,14 @@ def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("keys", [{"sim_backend": "gpu"}, {"num_envs": 4}])
-def test_a_batch_simulation_is_refused(keys: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"init_params: received .*Remove both keys"):
+def test_another_simulation_than_the_section_says_is_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"init_params: received .*Remove it"):
         make_vector_env(maniskill_config(init_params=PUSH_CUBE | keys), num_envs=1)
+
+
+def test_the_section_says_which_class_it_is() -> None:
+    assert ManiSkillEnv.class_for(maniskill_config()) is ManiSkillEnv
+    assert ManiSkillEnv.class_for(maniskill_config(sim_backend="gpu")) is ManiSkillBatchEnv
 
 
 @pytest.mark.maniskill

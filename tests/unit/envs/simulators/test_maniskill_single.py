@@ -9,16 +9,10 @@ import torch
 from maniskill_configs import PUSH_CUBE, maniskill_config
 
 from rlinf.envs import make_vector_env
-from rlinf.envs.simulators.maniskill_single import ManiSkillSingleEnv, flatten
+from rlinf.envs.simulators.maniskill_build import ManiSkillTask
+from rlinf.envs.simulators.maniskill_single import ManiSkillSingleEnv
 from rlinf.envs.simulators.maniskill_tasks import TASK_DESCRIPTIONS
 from rlinf.errors import ConfigError
-
-
-def test_nested_observations_are_flattened_in_the_order_of_their_keys() -> None:
-    raw = {"agent": {"qpos": torch.tensor([[1.0, 2.0]]), "controller": {}}, "extra": {"grasped": torch.tensor([True])}}
-    flat = flatten(raw)
-    assert flat.dtype == np.float32
-    assert flat.tolist() == [1, 2, 1]
 
 
 class NamingTask:
@@ -38,17 +32,17 @@ class NamingTask:
 
 
 def test_a_sentence_names_what_is_in_the_episode() -> None:
-    env = ManiSkillSingleEnv(NamingTask(), description=None, cameras={})
+    env = ManiSkillSingleEnv(ManiSkillTask(NamingTask()))
     assert [env.observe(env.reset(seed))["task_descriptions"] for seed in (3, 4)] == ["take number 3", "take number 4"]
-    env = ManiSkillSingleEnv(NamingTask(), description="take it", cameras={})
+    env = ManiSkillSingleEnv(ManiSkillTask(NamingTask(), description="take it"))
     assert env.observe(env.reset(3))["task_descriptions"] == "take it"
 
 
 def test_objects_are_shown_where_that_is_asked_for() -> None:
-    env = ManiSkillSingleEnv(NamingTask(), description=None, cameras={}, shows_objects=True)
+    env = ManiSkillSingleEnv(ManiSkillTask(NamingTask(), shows_objects=True))
     assert env.observation_space["objects"].shape == (2,)
     assert env.observe(env.reset(3))["objects"].tolist() == [3, 1]
-    assert "objects" not in ManiSkillSingleEnv(NamingTask(), description=None, cameras={}).observation_space.spaces
+    assert "objects" not in ManiSkillSingleEnv(ManiSkillTask(NamingTask())).observation_space.spaces
 
 
 @pytest.mark.maniskill
