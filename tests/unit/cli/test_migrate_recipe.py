@@ -564,6 +564,24 @@ def test_a_simulator_without_a_counterpart_runs_in_a_guest_and_says_so() -> None
     validate_cfg(result.recipe)
 
 
+@pytest.mark.parametrize(
+    ("backend", "ours", "outcome"),
+    [("gpu", "gpu", "complete"), ("physx_cuda", "gpu", "complete"), ("cpu", None, "complete"), ("x", None, "reduced")],
+)
+def test_maniskill_simulates_where_the_published_recipe_says(backend: str, ours: str | None, outcome: str) -> None:
+    published = yaml.safe_load(PPO)
+    for name in ("train", "eval"):
+        published["env"][name].update(env_type="maniskill", init_params={"id": "PickCube-v1", "sim_backend": backend})
+    published["algorithm"].update(bootstrap_type="standard")
+    result = migrate_recipe(published)
+    assert result.outcome == outcome, result
+    for name in ("train", "eval"):
+        section = result.recipe["env"][name]
+        assert section.get("sim_backend") == ours
+        assert section["init_params"] == {"id": "PickCube-v1"}
+    validate_cfg(result.recipe)
+
+
 SFT_OF_IMAGES = """
 cluster: {num_nodes: 1, component_placement: {actor: all}}
 runner: {task_type: sft, max_epochs: 2, max_steps: -1, val_check_interval: 5}

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.cluster import EnvConfigs, NodeGroupConfig
+from rlinf.config.schema.env import ManiSkillEnvConfig
 from rlinf.errors import CheckpointError, ConfigError, DatasetError, MissingPackageError, RLinfError
 from rlinf.runners import readiness
 from rlinf.runners.readiness import check_ready, find_missing
@@ -156,6 +158,22 @@ def test_ids_of_environments_that_nobody_registered_are_told_with_the_closest(re
     ready("env.train.init_params.id=CartPole")
     with pytest.raises(MissingPackageError, match=r"env\.eval needs the package 'no_such_package'"):
         ready("env.eval.import_module=no_such_package.envs")
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_a_simulation_on_a_gpu_needs_one(
+    has_gpu: bool, ready: Callable[..., None], without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without()
+    monkeypatch.setattr(ManiSkillEnvConfig, "required_packages", lambda _: ())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    ready(recipe="maniskill_pushcube_ppo_mlp")
+    on_gpu = "+env.eval.sim_backend=gpu", "++env.eval.num_env_processes=0"
+    if has_gpu:
+        ready(*on_gpu, recipe="maniskill_pushcube_ppo_mlp")
+        return
+    with pytest.raises(ConfigError, match=r"env\.eval\.sim_backend: received gpu; .*cluster\.component_placement.*cpu"):
+        ready(*on_gpu, recipe="maniskill_pushcube_ppo_mlp")
 
 
 def test_tasks_that_do_not_exist_are_told(ready: Callable[..., None], without: Callable[..., None]) -> None:

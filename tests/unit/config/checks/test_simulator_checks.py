@@ -74,8 +74,11 @@ def test_offloading_an_environment_without_device_memory_is_refused(
 
 
 def test_the_plan_accepts_a_gpu_that_this_machine_may_not_have(capsys: pytest.CaptureFixture[str]) -> None:
-    overrides = [f"{key}.{section}.{rest}" for section in ("train", "eval") for key, rest in (
-        ("+env", "sim_backend=gpu"), ("++env", "num_env_processes=0"))]
+    overrides = [
+        f"{key}.{section}.{rest}"
+        for section in ("train", "eval")
+        for key, rest in (("+env", "sim_backend=gpu"), ("++env", "num_env_processes=0"))
+    ]
     assert main(["plan", RECIPE, *overrides]) == 0
     said = capsys.readouterr()
     assert "CUDA" not in said.out + said.err

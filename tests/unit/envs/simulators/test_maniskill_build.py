@@ -71,9 +71,7 @@ def test_arguments_follow_from_the_place_of_the_simulation() -> None:
 
 
 @pytest.mark.parametrize(("text", "error"), [("vk::Instance: failed", EnvironmentFailure), ("no such", RuntimeError)])
-def test_a_missing_driver_names_the_command(
-    text: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_driver_names_the_command(text: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     def make(env_id: str, **params: object) -> object:
         raise RuntimeError(text)
 
