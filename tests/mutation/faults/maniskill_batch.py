@@ -136,12 +136,23 @@ FAULTS: list[Fault] = [
         "the numbers of all rows are one row",
     ),
     _fault(
-        "device",
+        "build",
+        "list(self.env.get_language_instruction())",
+        '["put it on the plate"] * len(states)',
+        "sentences do not say what is there",
+    ),
+    _fault(
+        "build",
+        "        if self.shows_objects:\n",
+        '        if hasattr(self.env, "get_objects"):\n',
+        "policies see where things are without being meant to",
+    ),
+    Fault(
+        f"{_FOLDER}/maniskill_device.py",
         'cfg.sim_backend == "gpu" and not',
         'cfg.sim_backend != "gpu" and not',
+        ("tests/unit/runners/test_readiness.py", f"{_TESTS}/test_maniskill_batch.py"),
         "simulations on the CPU need a GPU",
-        "tests/unit/runners/test_readiness.py",
-        f"{_TESTS}/test_maniskill_batch.py",
     ),
     _fault(
         "env",
@@ -160,7 +171,7 @@ FAULTS: list[Fault] = [
         "rlinf/envs/readiness.py",
         ' or (isinstance(cfg, ManiSkillEnvConfig) and cfg.sim_backend == "gpu")',
         "",
-        (_CHECKS,),
+        ("tests/unit/runners/test_readiness.py",),
         "the plan complains of a GPU that another machine has",
     ),
     Fault(
@@ -176,12 +187,5 @@ FAULTS: list[Fault] = [
         'if (every := init_params.get("reconfiguration_freq")) is not None:',
         (_CHECKS,),
         "scenes on the CPU cannot be built anew",
-    ),
-    Fault(
-        "rlinf/config/published_keys.yaml",
-        'move: "env.{0}.sim_backend", values: {cuda: gpu, physx_cuda: gpu}',
-        'drop: "it is the default"',
-        ("tests/unit/cli/test_migrate_recipe.py",),
-        "migrated recipes simulate on the CPU",
     ),
 ]

@@ -138,25 +138,4 @@ FAULTS: list[Fault] = [
         (f"{_TESTS}/test_maniskill_plates_scene.py",),
         "cans and plates lie on their sides",
     ),
-    Fault(
-        f"{_FOLDER}/maniskill_single.py",
-        "self._description or self._env.get_language_instruction()[0]",
-        'self._description or "put it on the plate"',
-        (f"{_TESTS}/test_maniskill_single.py",),
-        "sentences do not say what is there",
-    ),
-    Fault(
-        f"{_FOLDER}/maniskill_single.py",
-        "self._description or self._env.get_language_instruction()[0]",
-        "self._env.get_language_instruction()[0]",
-        (f"{_TESTS}/test_maniskill_single.py",),
-        "the task's own words replace those of the recipe",
-    ),
-    Fault(
-        f"{_FOLDER}/maniskill_single.py",
-        "        if self._shows_objects:\n",
-        '        if hasattr(self._env, "get_objects"):\n',
-        (f"{_TESTS}/test_maniskill_single.py",),
-        "policies see where things are without being meant to",
-    ),
 ]

@@ -172,6 +172,8 @@ def test_a_simulation_on_a_gpu_needs_one(
     if has_gpu:
         ready(*on_gpu, recipe="maniskill_pushcube_ppo_mlp")
         return
+    cfg = validate_cfg(load_recipe("maniskill_pushcube_ppo_mlp", list(on_gpu)))
+    assert not list(readiness.check_environments(cfg)), "a plan does not look for the GPU of another machine"
     with pytest.raises(ConfigError, match=r"env\.eval\.sim_backend: received gpu; .*cluster\.component_placement.*cpu"):
         ready(*on_gpu, recipe="maniskill_pushcube_ppo_mlp")
 

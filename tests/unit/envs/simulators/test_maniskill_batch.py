@@ -69,7 +69,9 @@ def test_rows_at_rest_get_zeros_and_are_not_reported(fakes: list[FakeManiSkill])
     with make_vector_env(cfg, num_envs=4) as env:
         env.reset(0)
         active = np.array([True, False, True, False])
-        result = env.step(np.ones((4, 2), np.float32), active)
+        chosen = np.ones((4, 2), np.float32)
+        result = env.step(chosen, active)
+        assert chosen.all(), "the request keeps its actions"
         assert fakes[0].last_action.tolist() == [[1, 1], [0, 0], [1, 1], [0, 0]]
         assert result.rewards.tolist() == fakes[0].qpos.sum(1).tolist()
         # To the right until success, in different steps: the last action reaches those that go on.

@@ -41,6 +41,7 @@ def test_a_batch_is_shown_row_by_row() -> None:
     assert obs["objects"].tolist() == env.goal.tolist()
     assert obs["task_descriptions"] == env.get_language_instruction()
     assert (obs["hand_images"] == obs["main_images"] + 1).all()
+    assert "objects" not in ManiSkillTask(env).observe(raw)
     space = space_of(obs)
     assert space["main_images"] == spaces.Box(0, 255, (2, 3, 3), np.uint8)
     assert space["states"].shape == (7,)
