@@ -106,11 +106,11 @@ def build_task(
 
     import rlinf.envs.simulators.maniskill_plates  # noqa: F401 - registers the task
 
-    env_id = init_params.get("id")
+    env_id = str(init_params.get("id"))
     if env_id not in REGISTERED_ENVS:
         names = sorted(REGISTERED_ENVS)
         raise ConfigError(
-            f"env.*.init_params.id: ManiSkill has no task '{env_id}'.{did_you_mean(str(env_id), names)} "
+            f"env.*.init_params.id: ManiSkill has no task '{env_id}'.{did_you_mean(env_id, names)} "
             f"Its tasks: {', '.join(names)}."
         )
     has_cameras = init_params.get("obs_mode", "state") not in _STATE_MODES
