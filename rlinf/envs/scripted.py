@@ -12,6 +12,8 @@ from rlinf.data.messages.embodied import Observation
 
 ScriptedPolicy = Callable[[Observation], torch.Tensor]
 """Turns ``B`` observations into actions float32 [B, 1, A]."""
+_RISES_METERS = 0.04
+"""Way up from which on a hand rises before it goes to the side."""
 
 
 def make_scripted_policy(name: str, env: EnvConfig) -> ScriptedPolicy:
@@ -22,3 +24,10 @@ def make_scripted_policy(name: str, env: EnvConfig) -> ScriptedPolicy:
     """
     policy: ScriptedPolicy = scripted_policies.get(name)(env)
     return policy
+
+
+def upwards_first(way: torch.Tensor) -> torch.Tensor:
+    """Return a way [B, 3] in meters without its sidewise part where it has to rise by more than 4 cm."""
+    result = way.clone()
+    result[:, :2] *= (way[:, 2] < _RISES_METERS).float().unsqueeze(-1)
+    return result

@@ -6,6 +6,7 @@ import torch
 
 from rlinf.config.schema.env import EnvConfig, LiberoEnvConfig
 from rlinf.data.messages.embodied import Observation
+from rlinf.envs.scripted import upwards_first
 from rlinf.errors import ConfigError
 
 _PER_METER = 12.0
@@ -52,18 +53,11 @@ class LiberoObjectExpert:
         is_over = grasp[:, :2].norm(dim=-1) < _AIM
         is_at = is_over & (grasp[:, 2].abs() < _REACHED)
         above = grasp + torch.tensor([0.0, 0.0, _ABOVE])
-        fetch = torch.where(is_over.unsqueeze(-1), grasp, _upwards_first(above))
-        way = torch.where(is_held.unsqueeze(-1), _upwards_first(basket), fetch)
+        fetch = torch.where(is_over.unsqueeze(-1), grasp, upwards_first(above))
+        way = torch.where(is_held.unsqueeze(-1), upwards_first(basket), fetch)
         way[is_at & ~is_held] = 0.0
         closes = (is_at | is_held) & ~is_delivered
         action = torch.zeros(len(hand), 7)
         action[:, :3] = (way * _PER_METER).clamp(-1.0, 1.0)
         action[:, 6] = torch.where(closes, 1.0, -1.0)
         return action.unsqueeze(1)
-
-
-def _upwards_first(way: torch.Tensor) -> torch.Tensor:
-    """Return a way [B, 3] without its sidewise part where the hand is lower than its end by more than 4 cm."""
-    result = way.clone()
-    result[:, :2] *= (way[:, 2] < 0.04).float().unsqueeze(-1)
-    return result

@@ -6,6 +6,7 @@ import torch
 
 from rlinf.config.schema.env import EnvConfig, ManiSkillEnvConfig
 from rlinf.data.messages.embodied import Observation
+from rlinf.envs.scripted import upwards_first
 from rlinf.errors import ConfigError
 
 _CONTROL_MODE = "pd_ee_delta_pose"
@@ -74,10 +75,10 @@ class ManiSkillPlatesExpert:
         is_low = is_over_plate & (gap < _LET_GO)
         is_delivered = ~is_held & (to_plate[:, :2].norm(dim=-1) < _ON_PLATE) & (gap < _LET_GO)
 
-        above = _upwards_first(to_thing + torch.tensor([0.0, 0.0, _ABOVE]))
+        above = upwards_first(to_thing + torch.tensor([0.0, 0.0, _ABOVE]))
         fetch = torch.where(is_over[:, None], to_thing, above)
         fetch[is_at] = 0.0
-        over_plate = _upwards_first(torch.cat([to_plate[:, :2], (_CARRY - gap)[:, None]], -1))
+        over_plate = upwards_first(torch.cat([to_plate[:, :2], (_CARRY - gap)[:, None]], -1))
         down = torch.cat([to_plate[:, :2], -gap[:, None]], -1)
         carry = torch.where(is_over_plate[:, None], down, over_plate)
         way = torch.where(is_held[:, None], carry, fetch)
@@ -107,10 +108,3 @@ def _turn_left(quaternion: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
     about_vertical = torch.remainder(turn - heading + torch.pi / 2, torch.pi) - torch.pi / 2
     # The axis is the cross product of where the fingers point and of straight down.
     return torch.stack([-pointing[:, 1], pointing[:, 0], about_vertical], -1)
-
-
-def _upwards_first(way: torch.Tensor) -> torch.Tensor:
-    """Return a way [B, 3] without its sidewise part where it has to rise by more than 4 cm."""
-    result = way.clone()
-    result[:, :2] *= (way[:, 2] < 0.04).float().unsqueeze(-1)
-    return result

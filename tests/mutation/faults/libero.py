@@ -56,10 +56,11 @@ FAULTS: list[Fault] = [
         "closes = is_at | is_held",
         "the object is never let go",
     ),
-    _fault(
-        "rlinf/envs/simulators/libero_expert.py",
-        "(way[:, 2] < 0.04).float()",
-        "(way[:, 2] < 0.4).float()",
+    Fault(
+        "rlinf/envs/scripted.py",
+        "(way[:, 2] < _RISES_METERS).float()",
+        "(way[:, 2] < 10 * _RISES_METERS).float()",
+        _TESTS["rlinf/envs/simulators/libero_expert.py"],
         "a low hand goes sidewise through what stands there",
     ),
     _fault(
