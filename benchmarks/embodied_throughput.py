@@ -78,7 +78,7 @@ def make_env(seed: int, *, same_env: bool) -> gymnasium.Env[Any, Any]:
     import gymnasium
     import metaworld  # noqa: F401 - registers its ids
 
-    from rlinf.envs.simulators.metaworld_single import make_metaworld_env
+    from rlinf.envs.simulators.metaworld.metaworld_single import make_metaworld_env
 
     class SameEnv(gymnasium.Env):
         def __init__(self) -> None:

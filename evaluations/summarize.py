@@ -22,8 +22,8 @@ from rlinf.config.schema.env import CalvinEnvConfig, LiberoEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.envs.reset_states import ResetStates
 from rlinf.envs.simulators.calvin_env import calvin_versions
-from rlinf.envs.simulators.libero_assets import libero_versions
-from rlinf.envs.simulators.libero_starts import libero_starts
+from rlinf.envs.simulators.libero.libero_assets import libero_versions
+from rlinf.envs.simulators.libero.libero_starts import libero_starts
 from rlinf.errors import ConfigError
 from rlinf.runners.output_paths import experiment_folder
 from rlinf.telemetry.evaluation import EvalEpisode, success_interval

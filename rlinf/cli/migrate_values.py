@@ -9,7 +9,7 @@ from typing import Any
 from rlinf.config.published_keys import value_at
 from rlinf.config.schema.env import DataCollectionConfig, EnvConfig, VideoConfig
 from rlinf.config.schema.realworld import hardware_types
-from rlinf.envs.simulators.libero_starts import NUM_TRIALS
+from rlinf.envs.simulators.libero.libero_starts import NUM_TRIALS
 
 Recipe = Mapping[str, Any]
 Conversion = Callable[[Any, Recipe, tuple[str, ...]], dict[str, Any]]

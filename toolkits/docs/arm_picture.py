@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 import rlinf
-from rlinf.envs.simulators.metaworld_single import make_metaworld_env
+from rlinf.envs.simulators.metaworld.metaworld_single import make_metaworld_env
 from rlinf.utils.optional import require
 
 ROOT = Path(__file__).resolve().parents[2]

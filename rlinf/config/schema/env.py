@@ -195,7 +195,7 @@ class GymnasiumEnvConfig(EnvConfig):
 class D4RLEnvConfig(EnvConfig):
     """``env_type: d4rl``: the environments of D4RL's recordings, with normalised scores."""
 
-    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.d4rl_env:check_task"
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.d4rl.d4rl_env:check_task"
 
     task_name: str
     """Task of D4RL, ``hopper-medium-v2`` say: of halfcheetah, hopper or walker2d, which Gymnasium has in MuJoCo, or of
@@ -212,7 +212,7 @@ class D4RLEnvConfig(EnvConfig):
 class MetaWorldEnvConfig(EnvConfig):
     """``env_type: metaworld``: the Sawyer arm of Meta-World, state observations or a camera."""
 
-    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.metaworld_tasks:tasks_of"
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.metaworld.metaworld_tasks:tasks_of"
 
     task_name: str = "reach-v3"
     """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark, or
@@ -282,7 +282,7 @@ LiberoSuite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_
 class LiberoEnvConfig(EnvConfig):
     """``env_type: libero``: a Panda arm in robosuite does what a sentence says (arXiv 2306.03310)."""
 
-    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.libero_starts:check_libero"
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.libero.libero_starts:check_libero"
 
     task_suite_name: LiberoSuite
     """Suite of tasks."""
@@ -377,7 +377,7 @@ class RobosuiteEnvConfig(EnvConfig):
 class ManiSkillEnvConfig(EnvConfig):
     """``env_type: maniskill``: any task of ManiSkill 3, state observations or cameras."""
 
-    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.maniskill_device:check_device"
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.maniskill.maniskill_device:check_device"
 
     init_params: dict[str, Any]
     """Keyword arguments of ``gymnasium.make``, such as ``control_mode`` or ``sensor_configs``; ``id`` is required."""
@@ -481,17 +481,17 @@ class EnvSectionConfig(ConfigSection):
 envs: Registry[Any] = Registry("environment", config=EnvConfig)
 """By ``env_type``: classes derived from ``rlinf.envs.VectorEnv``."""
 envs.register("calvin", "rlinf.envs.simulators.calvin_env:CalvinEnv", config=CalvinEnvConfig)
-envs.register("d4rl", "rlinf.envs.simulators.d4rl_env:D4RLEnv", config=D4RLEnvConfig)
-envs.register("frankasim", "rlinf.envs.simulators.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
+envs.register("d4rl", "rlinf.envs.simulators.d4rl.d4rl_env:D4RLEnv", config=D4RLEnvConfig)
+envs.register("frankasim", "rlinf.envs.simulators.frankasim.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
 envs.register("guest", "rlinf.envs.simulators.guest_env:GuestEnv", config=GuestEnvConfig)
 envs.register("gymnasium", "rlinf.envs.simulators.gymnasium_env:GymnasiumEnv", config=GymnasiumEnvConfig)
 envs.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickEnv", config=LangPickEnvConfig)
-envs.register("libero", "rlinf.envs.simulators.libero_env:LiberoEnv", config=LiberoEnvConfig)
-envs.register("maniskill", "rlinf.envs.simulators.maniskill_env:ManiSkillEnv", config=ManiSkillEnvConfig)
-envs.register("metaworld", "rlinf.envs.simulators.metaworld_env:MetaWorldEnv", config=MetaWorldEnvConfig)
+envs.register("libero", "rlinf.envs.simulators.libero.libero_env:LiberoEnv", config=LiberoEnvConfig)
+envs.register("maniskill", "rlinf.envs.simulators.maniskill.maniskill_env:ManiSkillEnv", config=ManiSkillEnvConfig)
+envs.register("metaworld", "rlinf.envs.simulators.metaworld.metaworld_env:MetaWorldEnv", config=MetaWorldEnvConfig)
 envs.register("none", config=NoEnvConfig)
 envs.register("pixel_reach", "rlinf.envs.simulators.pixel_reach:PixelReachEnv", config=PixelReachEnvConfig)
-envs.register("robosuite", "rlinf.envs.simulators.robosuite_env:RobosuiteEnv", config=RobosuiteEnvConfig)
+envs.register("robosuite", "rlinf.envs.simulators.robosuite.robosuite_env:RobosuiteEnv", config=RobosuiteEnvConfig)
 
 wrappers: Registry[Any] = Registry("environment wrapper")
 """By ``env.*.wrappers[].name``: classes derived from ``rlinf.envs.wrappers.base.EnvWrapper``."""
@@ -503,8 +503,8 @@ scripted_policies: Registry[Any] = Registry("scripted policy")
 """Policies that are programs, by the name that ``data_collection.policy`` gives; called with the environment's keys."""
 scripted_policies.register("franka", "rlinf.envs.realworld.expert:FrankaExpert")
 scripted_policies.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickExpert")
-scripted_policies.register("libero_object", "rlinf.envs.simulators.libero_expert:LiberoObjectExpert")
-scripted_policies.register("maniskill_plates", "rlinf.envs.simulators.maniskill_plates_expert:ManiSkillPlatesExpert")
+scripted_policies.register("libero_object", "rlinf.envs.simulators.libero.libero_expert:LiberoObjectExpert")
+scripted_policies.register("maniskill_plates", "rlinf.envs.simulators.maniskill.plates_expert:ManiSkillPlatesExpert")
 scripted_policies.register("operator", "rlinf.envs.realworld.expert:RestingPolicy")
-scripted_policies.register("metaworld", "rlinf.envs.simulators.metaworld_expert:MetaWorldExpert")
-scripted_policies.register("robosuite_lift", "rlinf.envs.simulators.robosuite_expert:RobosuiteLiftExpert")
+scripted_policies.register("metaworld", "rlinf.envs.simulators.metaworld.metaworld_expert:MetaWorldExpert")
+scripted_policies.register("robosuite_lift", "rlinf.envs.simulators.robosuite.robosuite_expert:RobosuiteLiftExpert")

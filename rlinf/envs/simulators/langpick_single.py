@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlinf.envs.raw_chunk import Frame
-from rlinf.envs.simulators.frankasim_arm import FrankaArm, Vector
-from rlinf.envs.simulators.frankasim_scene import CUBE_HALF_SIZE, scene_with
+from rlinf.envs.simulators.frankasim.frankasim_arm import FrankaArm, Vector
+from rlinf.envs.simulators.frankasim.frankasim_scene import CUBE_HALF_SIZE, scene_with
 from rlinf.envs.single_env import SingleStep
 
 COLOURS = ("red", "green", "blue")

@@ -12,7 +12,10 @@ SAVED = (
 WORKER = ("tests/unit/workers/env/test_env_worker.py",)
 EVALUATION = ("tests/unit/workers/env/test_env_worker_evaluation.py",)
 RUNNER = ("tests/unit/runners/test_embodied_runner.py",)
-BUILTIN = ("tests/unit/envs/simulators/test_metaworld_env.py", "tests/unit/envs/simulators/test_gymnasium_env.py")
+BUILTIN = (
+    "tests/unit/envs/simulators/metaworld/test_metaworld_env.py",
+    "tests/unit/envs/simulators/test_gymnasium_env.py",
+)
 TREE = ("tests/unit/checkpoint/test_tree_file.py",)
 
 FAULTS: list[Fault] = [

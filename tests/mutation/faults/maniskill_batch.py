@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-_TESTS = "tests/unit/envs/simulators"
-_FOLDER = "rlinf/envs/simulators"
+_TESTS = "tests/unit/envs/simulators/maniskill"
+_FOLDER = "rlinf/envs/simulators/maniskill"
 _CHECKS = "tests/unit/config/checks/test_simulator_checks.py"
 
 

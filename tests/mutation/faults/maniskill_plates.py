@@ -1,18 +1,18 @@
 """Faults of the task ``PutOnPlate25-v1``: its sets, its rules, its scenes, and the program that solves it.
 
-There are none of ``maniskill_plates.py``, whose tests need ManiSkill.
+There are none of ``plates.py``, whose tests need ManiSkill.
 """
 
 from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-_TESTS = "tests/unit/envs/simulators"
-_FOLDER = "rlinf/envs/simulators"
+_TESTS = "tests/unit/envs/simulators/maniskill"
+_FOLDER = "rlinf/envs/simulators/maniskill"
 
 
 def _fault(part: str, before: str, after: str, what: str) -> Fault:
-    name = f"maniskill_plates{part}"
+    name = f"plates{part}"
     return Fault(f"{_FOLDER}/{name}.py", before, after, (f"{_TESTS}/test_{name}.py",), what)
 
 
@@ -125,17 +125,17 @@ FAULTS: list[Fault] = [
         "a hand that leans is tipped over",
     ),
     Fault(
-        f"{_FOLDER}/maniskill_plates_scene.py",
+        f"{_FOLDER}/plates_scene.py",
         "torch.stack([halves.cos(), zeros, zeros, halves.sin()], -1)",
         "torch.stack([halves.cos(), zeros, halves.sin(), zeros], -1)",
-        (f"{_TESTS}/test_maniskill_plates_scene.py",),
+        (f"{_TESTS}/test_plates_scene.py",),
         "objects are tipped over rather than turned",
     ),
     Fault(
-        f"{_FOLDER}/maniskill_plates_scene.py",
+        f"{_FOLDER}/plates_scene.py",
         'if part.shape == "cylinder" else',
         'if part.shape == "capsule" else',
-        (f"{_TESTS}/test_maniskill_plates_scene.py",),
+        (f"{_TESTS}/test_plates_scene.py",),
         "cans and plates lie on their sides",
     ),
 ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-_TASKS = ("tests/unit/envs/simulators/test_d4rl_tasks.py",)
-_ENV = ("tests/unit/envs/simulators/test_d4rl_env.py",)
+_TASKS = ("tests/unit/envs/simulators/d4rl/test_d4rl_tasks.py",)
+_ENV = ("tests/unit/envs/simulators/d4rl/test_d4rl_env.py",)
 _DATA = ("tests/unit/data/datasets/test_d4rl.py",)
 
 FAULTS: list[Fault] = [
@@ -17,14 +17,14 @@ FAULTS: list[Fault] = [
         "scores are measured from zero",
     ),
     Fault(
-        "rlinf/envs/simulators/d4rl_tasks.py",
+        "rlinf/envs/simulators/d4rl/d4rl_tasks.py",
         "if family not in ENVIRONMENTS:",
         "if family not in REFERENCE_RETURNS:",
         _TASKS,
         "families without an environment are accepted",
     ),
     Fault(
-        "rlinf/envs/simulators/d4rl_env.py",
+        "rlinf/envs/simulators/d4rl/d4rl_env.py",
         "cfg.reference_returns or list(",
         "list(",
         _ENV,
@@ -59,21 +59,21 @@ FAULTS: list[Fault] = [
         "the offset is scaled",
     ),
     Fault(
-        "rlinf/envs/simulators/d4rl_pen.py",
+        "rlinf/envs/simulators/d4rl/d4rl_pen.py",
         "terminated or bool(obs[_HEIGHT] < _DROPPED_METERS)",
         "terminated",
         _ENV,
         "episodes go on with a dropped pen",
     ),
     Fault(
-        "rlinf/envs/simulators/d4rl_env.py",
+        "rlinf/envs/simulators/d4rl/d4rl_env.py",
         'PenSingleEnv if cfg.task_name.startswith("pen-") else GymnasiumSingleEnv',
         "GymnasiumSingleEnv",
         _ENV,
         "the pen's task is Gymnasium's own",
     ),
     Fault(
-        "rlinf/envs/simulators/d4rl_tasks.py",
+        "rlinf/envs/simulators/d4rl/d4rl_tasks.py",
         'MODULES.get(task_name.partition("-")[0])',
         "MODULES.get(task_name)",
         _TASKS,

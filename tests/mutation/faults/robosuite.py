@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-_ENVS = "tests/unit/envs/simulators"
-_SINGLE = "rlinf/envs/simulators/robosuite_single.py"
-_SCENE = "rlinf/envs/simulators/robosuite_scene.py"
+_ENVS = "tests/unit/envs/simulators/robosuite"
+_SINGLE = "rlinf/envs/simulators/robosuite/robosuite_single.py"
+_SCENE = "rlinf/envs/simulators/robosuite/robosuite_scene.py"
 _CAMERAS = "rlinf/envs/simulators/mujoco_cameras.py"
-_EXPERT = "rlinf/envs/simulators/robosuite_expert.py"
+_EXPERT = "rlinf/envs/simulators/robosuite/robosuite_expert.py"
 _TESTS = {
     _SINGLE: (f"{_ENVS}/test_robosuite_single.py",),
     _SCENE: (f"{_ENVS}/test_robosuite_scene.py",),

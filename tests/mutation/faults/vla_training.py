@@ -12,7 +12,10 @@ PI = ("tests/unit/models/vla/test_openpi.py",)
 GROUNDING = ("tests/unit/models/vla/test_grounding.py",)
 PUBLISHED = ("tests/unit/models/vla/test_published_folder.py",)
 LANGPICK = ("tests/unit/envs/simulators/test_langpick_env.py", "tests/unit/envs/simulators/test_langpick_single.py")
-ARM = ("tests/unit/envs/simulators/test_langpick_single.py", "tests/unit/envs/simulators/test_frankasim_single.py")
+ARM = (
+    "tests/unit/envs/simulators/test_langpick_single.py",
+    "tests/unit/envs/simulators/frankasim/test_frankasim_single.py",
+)
 LEROBOT = ("tests/unit/data/datasets/lerobot/test_dataset.py",)
 
 FAULTS: list[Fault] = [
@@ -269,7 +272,7 @@ FAULTS: list[Fault] = [
         "disturbances go on from the last episode",
     ),
     Fault(
-        "rlinf/envs/simulators/frankasim_arm.py",
+        "rlinf/envs/simulators/frankasim/frankasim_arm.py",
         "self._target = np.clip(position, *WORKSPACE)",
         "_ = np.clip(position, *WORKSPACE)",
         ARM,

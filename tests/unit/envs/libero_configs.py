@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rlinf.config.schema.env import LiberoEnvConfig
-from rlinf.envs.simulators.libero_assets import find_assets
+from rlinf.envs.simulators.libero.libero_assets import find_assets
 from rlinf.errors import ConfigError
 
 

@@ -64,8 +64,8 @@ def test_processes_end_with_a_parent_that_is_killed(hang_at: int) -> None:
 def test_processes_load_neither_torch_nor_ray() -> None:
     code = (
         "import sys; import rlinf.envs.process_main, rlinf.envs.single_env, rlinf.envs.simulators.gymnasium_single, "
-        "rlinf.envs.simulators.metaworld_single; print([name for name in ('torch', 'ray', 'pydantic', 'metaworld') "
-        "if name in sys.modules])"
+        "rlinf.envs.simulators.metaworld.metaworld_single; "
+        "print([name for name in ('torch', 'ray', 'pydantic', 'metaworld') if name in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)

@@ -1,0 +1,1 @@
+"""D4RL's offline tasks: their scores, and the simulator they are evaluated in."""

@@ -1,0 +1,1 @@
+"""A simulated Franka arm that lifts a cube, by MuJoCo."""

@@ -1,0 +1,1 @@
+"""LIBERO: its suites, published starts and success, its assets, and a scripted policy."""

@@ -1,0 +1,48 @@
+"""``env_type: metaworld``: the Sawyer arm of Meta-World, state observations with the task in words."""
+
+from __future__ import annotations
+
+from rlinf.config.schema.env import MetaWorldEnvConfig
+from rlinf.envs.simulators.metaworld.metaworld_single import make_metaworld_env
+from rlinf.envs.simulators.metaworld.metaworld_tasks import tasks_of
+from rlinf.envs.single_env_vector import SingleEnvVectorEnv
+
+
+class MetaWorldEnv(SingleEnvVectorEnv):
+    """Meta-World's 50 tasks: ``states`` float32 [B, 39] (goal visible), ``task_descriptions`` list of ``B`` strings.
+
+    With ``image_size`` the policy sees what published ones do: ``states`` float32 [B, 4], hand and gripper, and
+    ``main_images`` uint8 [B, H, W, 3].
+
+    Actions are 4 numbers in [-1, 1] (hand displacement, gripper). Object and goal positions are sampled anew at each
+    reset from the reset-state id. An episode never terminates; success is recorded.
+
+    With ``task_name: mt10`` or ``mt50`` group ``g`` of the environments has the task ``g % T`` of the benchmark's
+    ``T``, and keeps it; without images a one-hot of the task is appended to ``states``, which are then [B, 39 + T].
+
+    Args:
+        cfg: Its configuration.
+        num_envs: ``B``.
+        first_env: Index of the first of them among all ``cfg.total_num_envs``.
+
+    Raises:
+        ConfigError: The task is unknown, or the environments cannot be shared out evenly among a benchmark's tasks.
+        MissingPackageError: Meta-World is not installed.
+    """
+
+    def __init__(self, cfg: MetaWorldEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
+        tasks = tasks_of(cfg)
+        numbers = [(first_env + row) // cfg.group_size % len(tasks) for row in range(num_envs)]
+        super().__init__(
+            cfg,
+            num_envs=num_envs,
+            first_env=first_env,
+            factory=make_metaworld_env,
+            kwargs={
+                "num_tasks": 1 if cfg.image_size else len(tasks),
+                "image_size": cfg.image_size,
+                "is_light": cfg.render_quality == "light",
+                "shows_objects": cfg.show_objects,
+            },
+            row_kwargs=[{"task_name": tasks[number], "task_number": number} for number in numbers],
+        )

@@ -1,0 +1,59 @@
+"""``env_type: metaworld`` keeps the rules of environments, and shares tasks out over groups."""
+
+import pytest
+import torch
+from builtin_configs import metaworld_config
+
+from rlinf.envs import make_vector_env
+from rlinf.envs.conformance import check_vector_env
+from rlinf.envs.simulators.metaworld.metaworld_tasks import BENCHMARKS, TASK_DESCRIPTIONS
+
+
+# One task that is reset in one pass, one that needs two.
+@pytest.mark.parametrize("task_name", ["reach-v3", "drawer-open-v3"])
+def test_metaworld_conforms(task_name: str) -> None:
+    pytest.importorskip("metaworld")
+    with make_vector_env(metaworld_config(task_name=task_name), num_envs=4) as env:
+        assert env.action_dim == 4
+        assert env.observation_space["states"].shape == (39,)
+        obs = env.reset(0)
+        assert obs["task_descriptions"] == [TASK_DESCRIPTIONS[task_name]] * 4
+        check_vector_env(env, rebuild=lambda: make_vector_env(metaworld_config(task_name=task_name), num_envs=4))
+
+
+def test_metaworlds_own_limit_ends_no_episode_early() -> None:
+    pytest.importorskip("metaworld")
+    cfg = metaworld_config(max_episode_steps=510, max_steps_per_rollout_epoch=510)
+    with make_vector_env(cfg, num_envs=1) as env:
+        env.reset(0)
+        step = env.chunk_step(torch.zeros(1, 510, 4))
+    assert [episode["episode_len"] for episode in step.episodes] == [510.0]
+
+
+@pytest.mark.parametrize("num_env_processes", [0, 2])
+def test_a_benchmarks_tasks_are_shared_out_over_the_groups(num_env_processes: int) -> None:
+    pytest.importorskip("metaworld")
+    cfg = metaworld_config(task_name="mt10", total_num_envs=40, num_env_processes=num_env_processes)
+    # The second of ten workers: groups 2 and 3 of the twenty.
+    with make_vector_env(cfg, num_envs=4, first_env=4) as env:
+        obs = env.reset(0)
+        names = [BENCHMARKS["mt10"][number] for number in (2, 2, 3, 3)]
+        assert obs["task_descriptions"] == [TASK_DESCRIPTIONS[name] for name in names]
+        assert env.observation_space["states"].shape == (49,)
+        assert torch.equal(obs["states"][:, 39:], torch.eye(10)[[2, 2, 3, 3]])
+        assert torch.equal(obs["states"][0], obs["states"][1])
+        check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=4, first_env=4))
+
+
+def test_tasks_that_are_seen_are_told_apart_by_their_sentence_alone() -> None:
+    pytest.importorskip("metaworld")
+    cfg = metaworld_config(
+        task_name="mt3", total_num_envs=3, group_size=1, image_size=16, render_quality="light", show_objects=True
+    )
+    with make_vector_env(cfg, num_envs=3) as env:
+        obs = env.reset(0)
+        assert obs["task_descriptions"] == [TASK_DESCRIPTIONS[name] for name in BENCHMARKS["mt3"]]
+        assert obs["states"].shape == (3, 4)
+        assert obs["objects"].shape == (3, 39)
+        assert obs["main_images"].shape == (3, 16, 16, 3)
+        check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=3))

@@ -1,0 +1,39 @@
+"""Tasks and benchmarks of MetaWorld."""
+
+import sys
+
+import pytest
+from builtin_configs import metaworld_config
+
+from rlinf.envs import make_vector_env
+from rlinf.envs.simulators.metaworld.metaworld_tasks import BENCHMARKS, TASK_DESCRIPTIONS
+from rlinf.errors import ConfigError, MissingPackageError
+
+
+def test_an_unknown_task_suggests_the_closest() -> None:
+    with pytest.raises(ConfigError, match=r"task_name.*Did you mean 'reach-v3'"):
+        make_vector_env(metaworld_config(task_name="reach-v2"), num_envs=1)
+
+
+def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "metaworld", None)
+    monkeypatch.delitem(sys.modules, "metaworld.env_dict", raising=False)
+    with pytest.raises(MissingPackageError, match=r"bash requirements/install.sh embodied --env metaworld"):
+        make_vector_env(metaworld_config(), num_envs=1)
+
+
+def test_every_task_has_a_description() -> None:
+    env_dict = pytest.importorskip("metaworld.env_dict")
+    assert set(TASK_DESCRIPTIONS) == set(env_dict.ALL_V3_ENVIRONMENTS)
+
+
+def test_each_task_of_a_benchmark_gets_equally_many_groups() -> None:
+    cfg = metaworld_config(task_name="mt10", total_num_envs=30, group_size=2)
+    with pytest.raises(ConfigError, match=r"total_num_envs=30 .* multiple of 20"):
+        make_vector_env(cfg, num_envs=30)
+
+
+def test_benchmarks_are_those_of_metaworld() -> None:
+    env_dict = pytest.importorskip("metaworld.env_dict")
+    assert BENCHMARKS["mt10"] == tuple(env_dict.MT10_V3)
+    assert BENCHMARKS["mt50"] == tuple(env_dict.MT50_V3)
