@@ -59,9 +59,11 @@ class FrameStream:
 
     def __init__(self, cfg: LeRobotDataConfig, *, horizon: int, image_keys: Sequence[str], seed: int) -> None:
         self.cfg, self.horizon, self.seed = cfg, horizon, seed
-        entries = [(cfg.path, cfg.weight), *((entry.path, entry.weight) for entry in cfg.mixture)]
-        self.datasets = [LeRobotDataset(Path(path)) for path, _ in entries]
-        weights = np.array([weight for _, weight in entries])
+        self.datasets = [LeRobotDataset(Path(cfg.path), cfg.columns)]
+        self.datasets += [
+            LeRobotDataset(Path(e.path), cfg.columns if e.columns is None else e.columns) for e in cfg.mixture
+        ]
+        weights = np.array([cfg.weight, *(entry.weight for entry in cfg.mixture)])
         self._shares = weights / weights.sum()
         self._cameras = camera_columns(image_keys)
         self._ends = [self._episode_ends(dataset) for dataset in self.datasets]
@@ -149,6 +151,11 @@ class FrameStream:
 
     def _check(self, dataset: LeRobotDataset) -> None:
         dataset.require_cameras(self._cameras)
+        if "action" not in dataset.features:
+            raise DatasetError(
+                f"data.path: '{dataset.root}' has no column action; it has {', '.join(dataset.features)}. Name the one "
+                "that holds the actions: data.columns.actions."
+            )
         first = self.datasets[0]
         for name in ("action", _STATE):
             ours, theirs = (d.features[name].shape if name in d.features else None for d in (dataset, first))

@@ -61,7 +61,7 @@ class ValueFrames:
         augmentation: AugmentationConfig | None = None,
     ) -> None:
         self.augmentation = augmentation or AugmentationConfig()
-        self.datasets = [LeRobotDataset(Path(source.path)) for source in sources]
+        self.datasets = [LeRobotDataset(Path(source.path), source.columns) for source in sources]
         self._cameras = camera_columns(image_keys)
         for dataset in self.datasets:
             dataset.require_cameras(self._cameras)

@@ -8,6 +8,10 @@ from typing import Any
 from rlinf.config.schema.base import ConfigSection, Fraction, PositiveFloat, PositiveInt, PositiveShare
 from rlinf.registry import Registry
 
+ColumnNames = dict[str, str]
+"""What a data set calls its columns, by what learners call what these hold: ``states``, ``actions``, ``rewards``, and
+images by their keys, ``main_images``."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(ConfigSection):
@@ -73,12 +77,17 @@ class MixtureEntryConfig(ConfigSection):
     """A further data set's folder."""
     weight: PositiveFloat = 1.0
     """How often its frames are sampled, next to ``data.weight``."""
+    columns: ColumnNames | None = None
+    """As ``data.columns``; null takes that."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeRobotDataConfig(DataConfig):
-    """``format: lerobot``: a LeRobot data set (v3.0 or v2.1), for example one that was collected here."""
+    """``format: lerobot``: a LeRobot data set (v3.0, v2.1 or v2.0), for example one that was collected here."""
 
+    columns: ColumnNames = field(default_factory=dict)
+    """What the data set calls its columns where that is not what LeRobot does, as ``{main_images: image, wrist_images:
+    wrist_image, states: state, actions: actions}`` for OpenPI's set of LIBERO."""
     weight: PositiveFloat = 1.0
     """``embodied_sft``: how often frames of ``path`` are sampled, next to those of ``mixture``."""
     mixture: list[MixtureEntryConfig] = field(default_factory=list)

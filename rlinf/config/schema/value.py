@@ -14,7 +14,7 @@ from rlinf.config.schema.algorithm import (
     losses,
 )
 from rlinf.config.schema.base import ConfigSection, Fraction, PositiveFloat, PositiveInt, PositiveShare
-from rlinf.config.schema.data import AugmentationConfig
+from rlinf.config.schema.data import AugmentationConfig, ColumnNames
 from rlinf.config.schema.model import ModelConfig, encoders, models
 from rlinf.config.schema.train import ActorConfig
 
@@ -30,6 +30,8 @@ class FrameSourceConfig(ConfigSection):
     ``next.success``, or ``is_success``, says so."""
     weight: PositiveFloat = 1.0
     """How often its frames are sampled, next to those of the other data sets."""
+    columns: ColumnNames = field(default_factory=dict)
+    """What the data set calls its columns where that is not what LeRobot does: ``main_images``, ``actions``."""
 
 
 @dataclass(frozen=True, kw_only=True)

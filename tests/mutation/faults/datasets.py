@@ -6,13 +6,15 @@ from tests.mutation.fault import Fault
 
 _LEROBOT = "tests/unit/data/datasets/lerobot/"
 _LEROBOT_DATASET, _LEROBOT_WRITER = f"{_LEROBOT}test_dataset.py", f"{_LEROBOT}test_writer.py"
+_LEROBOT_COLUMNS = f"{_LEROBOT}test_dataset_columns.py"
 _LEROBOT_STATS, _LEROBOT_FORMAT = f"{_LEROBOT}test_stats.py", f"{_LEROBOT}test_format.py"
 _TESTS = {
     "datasets/episodes.py": ("tests/unit/data/datasets/test_episodes_chunked.py",),
     "datasets/minari.py": ("tests/unit/data/datasets/test_minari.py",),
     "datasets/d4rl.py": ("tests/unit/data/datasets/test_d4rl.py",),
     "replay/tools.py": ("tests/unit/data/replay/test_tools.py",),
-    "datasets/lerobot/dataset.py": (_LEROBOT_DATASET,),
+    "datasets/lerobot/dataset.py": (_LEROBOT_DATASET, _LEROBOT_COLUMNS),
+    "frames.py": (_LEROBOT_COLUMNS,),
     "datasets/lerobot/stats.py": (_LEROBOT_STATS,),
     "datasets/lerobot/writer.py": (_LEROBOT_WRITER, _LEROBOT_DATASET),
     "datasets/lerobot/images.py": (_LEROBOT_DATASET,),
@@ -125,6 +127,48 @@ FAULTS: list[Fault] = [
         "a deal does not depend on its seed",
     ),
     # LeRobot.
+    _fault(
+        "datasets/lerobot/dataset.py",
+        "self.stats = {ours[name]: entry for name, entry in stats.items() if name in ours}",
+        "self.stats = stats",
+        "statistics keep the names that the data set has",
+    ),
+    _fault(
+        "datasets/lerobot/dataset.py",
+        "read_table(self.root / file, columns=[theirs])",
+        "read_table(self.root / file, columns=[name])",
+        "whole columns are read under LeRobot's names alone",
+    ),
+    _fault(
+        "datasets/lerobot/dataset.py",
+        "columns[name] = read_video(\n                self.root / path",
+        "columns[name] = read_video(\n                self.root / record.videos[name][0]",
+        "videos are found under LeRobot's names alone",
+    ),
+    _fault(
+        "datasets/lerobot/dataset.py",
+        "    if not by_episode.is_file():\n        return _joined_stats(root)\n",
+        "",
+        "version 2.0 is read as version 2.1",
+    ),
+    _fault(
+        "datasets/lerobot/dataset.py",
+        "        if twice:\n",
+        "        if False:\n",
+        "a column of the data set is lost to a renamed one",
+    ),
+    _fault(
+        "frames.py",
+        "cfg.columns if e.columns is None else e.columns",
+        "cfg.columns",
+        "data sets of a mixture all have the first one's names",
+    ),
+    _fault(
+        "frames.py",
+        "cfg.columns if e.columns is None else e.columns",
+        "e.columns or {}",
+        "data sets of a mixture have LeRobot's names unless they name their own",
+    ),
     _fault(
         "datasets/lerobot/dataset.py",
         'np.searchsorted(self._ends, indices, side="right")',

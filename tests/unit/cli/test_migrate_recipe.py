@@ -326,6 +326,16 @@ def test_a_vision_language_action_policy_keeps_its_sizes() -> None:
     assert (model["value_detach"], model["freeze"]) == (True, ["vision", "projector", "language"])
 
 
+@pytest.mark.parametrize(("config_name", "image"), [("pi0_libero", "image"), ("pi0_custom", None)])
+def test_fine_tuning_finds_the_columns_of_the_published_data_set(config_name: str, image: str | None) -> None:
+    actor = {"model": yaml.safe_load(PI) | {"add_value_head": False}, "global_batch_size": 8, "micro_batch_size": 8}
+    actor["model"]["openpi"]["config_name"] = config_name
+    recipe = {"runner": {"task_type": "sft", "max_steps": 10}, "data": {"train_data_paths": "/libero"}, "actor": actor}
+    data = migrate_recipe(recipe).recipe["data"]
+    assert data["path"] == "/libero"
+    assert data.get("columns", {}).get("main_images") == image
+
+
 LIBERO = """
 env_type: libero
 task_suite_name: libero_object

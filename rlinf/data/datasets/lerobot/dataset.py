@@ -1,12 +1,12 @@
-"""Reads LeRobot data sets, v3.0 and v2.1: episodes, frames and chunks of actions."""
+"""Reads LeRobot data sets, v3.0, v2.1 and v2.0: episodes, frames and chunks of actions."""
 
 from __future__ import annotations
 
 import functools
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from rlinf.data.datasets.lerobot.stats import Stats, join_stats
 from rlinf.errors import DatasetError
 
 _CAMERAS = "observation.images."
+_COLUMNS = {"states": "observation.state", "actions": "action", "rewards": "next.reward"}
+"""Columns, by the names that learners give what they hold; images are ``observation.images.<name>``."""
 _RECENT_BYTES = 512 << 20
 """Of episodes that a data set keeps in memory."""
 
@@ -62,25 +64,31 @@ class LeRobotDataset:
 
     Args:
         root: Its folder.
+        columns: What the data set calls its columns where that is not what LeRobot does, by the names that learners
+            give what they hold: ``main_images``, ``states``, ``actions``, ``rewards``.
 
     Raises:
-        DatasetError: It is none, or damaged.
+        DatasetError: It is none, or damaged, or lacks one of ``columns``.
 
     Attributes:
-        info: ``meta/info.json``.
+        info: ``meta/info.json``, with LeRobot's names of columns.
         episodes: Where each episode is.
         tasks: In words, by ``task_index``.
         stats: Over all frames, by feature, to normalise with.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, columns: Mapping[str, str] | None = None) -> None:
         self.root = Path(root)
-        self.info = Info.read(self.root)
+        recorded = Info.read(self.root)
         try:
-            read = _read_v3 if self.info.codebase_version == VERSION else _read_v21
-            self.episodes, self.tasks, self.stats = read(self.root, self.info)
+            read = _read_v3 if recorded.codebase_version == VERSION else _read_v2
+            self.episodes, self.tasks, stats = read(self.root, recorded)
         except (OSError, ValueError, KeyError) as error:
             raise DatasetError(f"the metadata of '{self.root}' cannot be read: {error}.") from error
+        self._recorded_names = {_column_of(name): theirs for name, theirs in (columns or {}).items()}
+        ours = self._names_of(recorded.features)
+        self.info = replace(recorded, features={ours[name]: kind for name, kind in recorded.features.items()})
+        self.stats = {ours[name]: entry for name, entry in stats.items() if name in ours}
         self._loaded: Columns = {}
         self._recent = RecentEpisodes(_RECENT_BYTES)
 
@@ -109,15 +117,16 @@ class LeRobotDataset:
         record = self.episodes[number]
         wanted = [n for n in self.features if n not in DEFAULT_FEATURES] if features is None else list(features)
         tables = [name for name in wanted if self.features[name].dtype != "video"]
-        table = self._recent.read(self.root / record.data_file, (*tables, "task_index"), number)
+        names = (*map(self._recorded, tables), "task_index")
+        table = self._recent.read(self.root / record.data_file, names, number)
         if table.num_rows != record.length:
             raise DatasetError(
                 f"'{self.root / record.data_file}' has {table.num_rows} frames of episode {number}, not "
                 f"{record.length}."
             )
-        columns = {name: _to_numpy(table[name], self.features[name]) for name in tables}
+        columns = {name: _to_numpy(table[self._recorded(name)], self.features[name]) for name in tables}
         for name in (name for name in wanted if name not in columns):
-            path, start = record.videos[name]
+            path, start = record.videos[self._recorded(name)]
             columns[name] = read_video(
                 self.root / path, start_seconds=start, count=record.length, fps=float(self.info.fps)
             )
@@ -131,8 +140,9 @@ class LeRobotDataset:
             if feature.is_visual:
                 raise DatasetError(f"'{name}' holds images, which are read by frame: use frames or episode.")
             files = list(dict.fromkeys(record.data_file for record in self.episodes))
-            tables = [pyarrow("parquet").read_table(self.root / file, columns=[name]) for file in files]
-            self._loaded[name] = np.concatenate([_to_numpy(table[name], feature) for table in tables])
+            theirs = self._recorded(name)
+            tables = [pyarrow("parquet").read_table(self.root / file, columns=[theirs]) for file in files]
+            self._loaded[name] = np.concatenate([_to_numpy(table[theirs], feature) for table in tables])
         return self._loaded[name]
 
     def frames(self, indices: npt.NDArray[np.int64], features: Sequence[str]) -> Columns:
@@ -165,8 +175,27 @@ class LeRobotDataset:
             cameras = ", ".join(name for name in self.features if name.startswith(_CAMERAS)) or "none"
             raise DatasetError(
                 f"data.path: '{self.root}' has no {', '.join(missing)}; its cameras are {cameras}. Correct "
-                "actor.model.image_keys, or choose another data set."
+                "actor.model.image_keys, name the data set's columns in data.columns, or choose another data set."
             )
+
+    def _recorded(self, name: str) -> str:
+        return self._recorded_names.get(name, name)
+
+    def _names_of(self, recorded: Iterable[str]) -> dict[str, str]:
+        """Return what columns are called here, by what the data set calls them."""
+        names = {name: name for name in recorded} | {theirs: name for name, theirs in self._recorded_names.items()}
+        unknown = sorted(set(names) - set(recorded))
+        if unknown:
+            raise DatasetError(
+                f"data.columns: '{self.root}' has no {', '.join(unknown)}; its columns are "
+                f"{', '.join(name for name in recorded if name not in DEFAULT_FEATURES)}."
+            )
+        twice = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
+        if twice:
+            raise DatasetError(
+                f"data.columns: '{self.root}' has a column {', '.join(twice)} of its own. Leave it out of data.columns."
+            )
+        return names
 
     @functools.cached_property
     def _ends(self) -> npt.NDArray[np.int64]:
@@ -183,10 +212,11 @@ class LeRobotDataset:
             places = np.flatnonzero(episodes == number)
             offsets = indices[places] - record.start
             if self.features[name].dtype == "image":
-                column = self._recent.read(self.root / record.data_file, (name,), number)[name]
+                theirs = self._recorded(name)
+                column = self._recent.read(self.root / record.data_file, (theirs,), number)[theirs]
                 images = [decode_image(column[int(offset)].as_py()["bytes"]) for offset in offsets]
             else:
-                path, start = record.videos[name]
+                path, start = record.videos[self._recorded(name)]
                 images = [self._video_frame(self.root / path, start, int(offset)) for offset in offsets]
             for at, image in zip(places.tolist(), images, strict=True):
                 rows[at] = image
@@ -201,6 +231,10 @@ class LeRobotDataset:
 def camera_columns(image_keys: Sequence[str]) -> dict[str, str]:
     """Return the keys of observations that hold images by the names of the columns that record them."""
     return {f"{_CAMERAS}{key.removesuffix('_images')}": key for key in image_keys}
+
+
+def _column_of(name: str) -> str:
+    return _COLUMNS.get(name) or f"{_CAMERAS}{name.removesuffix('_images')}"
 
 
 class RecentEpisodes:
@@ -261,11 +295,10 @@ def _read_v3(root: Path, info: Info) -> _Metadata:
     table = parquet.read_table(root / TASKS_PATH)
     words = next(name for name in table.column_names if name != "task_index")
     by_index = dict(zip(table["task_index"].to_pylist(), table[words].to_pylist(), strict=True))
-    stats = json.loads((root / STATS_PATH).read_text(encoding="utf-8"))
     return (
         sorted(episodes, key=lambda record: record.start),
         [by_index[index] for index in range(len(by_index))],
-        {name: _arrays(entry) for name, entry in stats.items()},
+        _joined_stats(root),
     )
 
 
@@ -275,7 +308,7 @@ def _video_place(row: dict[str, Any], name: str, info: Info) -> tuple[str, float
     return info.video_path.format(video_key=name, **where), float(row[f"videos/{name}/from_timestamp"])
 
 
-def _read_v21(root: Path, info: Info) -> _Metadata:
+def _read_v2(root: Path, info: Info) -> _Metadata:
     episodes: list[EpisodeRecord] = []
     start = 0
     for row in sorted(_read_lines(root / "meta" / "episodes.jsonl"), key=lambda row: int(row["episode_index"])):
@@ -290,9 +323,21 @@ def _read_v21(root: Path, info: Info) -> _Metadata:
         episodes.append(EpisodeRecord(row["length"], start, file, videos, tuple(row["tasks"])))
         start += row["length"]
     by_index = {row["task_index"]: row["task"] for row in _read_lines(root / "meta" / "tasks.jsonl")}
-    rows = _read_lines(root / "meta" / "episodes_stats.jsonl")
-    stats = join_stats([{name: _arrays(entry) for name, entry in row["stats"].items()} for row in rows])
-    return episodes, [by_index[index] for index in range(len(by_index))], stats
+    return episodes, [by_index[index] for index in range(len(by_index))], _read_v2_stats(root)
+
+
+def _read_v2_stats(root: Path) -> dict[str, Stats]:
+    """Read those of v2.1, which has them by episode, or of v2.0, which has those of all frames."""
+    by_episode = root / "meta" / "episodes_stats.jsonl"
+    if not by_episode.is_file():
+        return _joined_stats(root)
+    rows = _read_lines(by_episode)
+    return join_stats([{name: _arrays(entry) for name, entry in row["stats"].items()} for row in rows])
+
+
+def _joined_stats(root: Path) -> dict[str, Stats]:
+    stats = json.loads((root / STATS_PATH).read_text(encoding="utf-8"))
+    return {name: _arrays(entry) for name, entry in stats.items()}
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ def read_lerobot(cfg: LeRobotDataConfig) -> Iterator[Episode]:
         DatasetError: No such data set, or a damaged one.
         MissingPackageError: pyarrow is not installed.
     """
-    dataset = LeRobotDataset(Path(cfg.path))
+    dataset = LeRobotDataset(Path(cfg.path), cfg.columns)
     for number in range(dataset.num_episodes):
         yield to_episode(dataset.episode(number))
 

@@ -14,7 +14,7 @@ from rlinf.errors import DatasetError
 from rlinf.utils.optional import require
 
 VERSION = "v3.0"
-READABLE_VERSIONS = (VERSION, "v2.1")
+READABLE_VERSIONS = (VERSION, "v2.1", "v2.0")
 INFO_PATH = "meta/info.json"
 STATS_PATH = "meta/stats.json"
 TASKS_PATH = "meta/tasks.parquet"
