@@ -21,8 +21,19 @@ FOLDER_VARIABLE = "RLINF_PUBLISHED_RECIPES"
 """Names the folder ``examples`` of the published repository."""
 
 
+VLA_TYPES = frozenset(
+    "abot_m0 dexbotic_dm0 dexbotic_pi dreamzero evo1 gr00t gr00t_n1d6 gr00t_n1d7 lingbotvla openpi openpi_rlinf openvla "
+    "openvla_oft starvla".split()
+)
+"""Values of the published ``actor.model.model_type`` that are vision-language-action policies."""
+NO_SIMULATORS = frozenset({None, "realworld", "d4rl", "diffusion"})
+
+
 def read_outcomes() -> dict[str, dict[str, Any]]:
-    """Return the checked-in list: by the recipe's path, its outcome and the reasons."""
+    """Return the checked-in list: by the recipe's path, its outcome and the reasons.
+
+    Recipes that train a vision-language-action policy in a simulator have both: ``policy``, ``simulator``.
+    """
     listed: dict[str, dict[str, Any]] = yaml.safe_load(OUTCOMES_FILE.read_text(encoding="utf-8"))
     return listed
 
@@ -33,7 +44,8 @@ def find_outcomes(folder: Path) -> dict[str, dict[str, Any]]:
     for file in find_recipes(folder):
         name = file.relative_to(folder).as_posix()
         try:
-            result = migrate_recipe(compose_published(file))
+            recipe = compose_published(file)
+            result = migrate_recipe(recipe)
         except ConfigError:
             found[name] = {"outcome": "refused", "reasons": ["a preset of its defaults list is not there"]}
             continue
@@ -45,8 +57,17 @@ def find_outcomes(folder: Path) -> dict[str, dict[str, Any]]:
             "no counterpart": sorted({f"{key}: {what}" for key, what in result.missing}),
             "problems": sorted(result.problems),
         }
-        found[name] = {"outcome": result.outcome, "reasons": reasons[result.outcome]}
+        found[name] = {"outcome": result.outcome, "reasons": reasons[result.outcome]} | _trains(recipe)
     return found
+
+
+def _trains(recipe: dict[str, Any]) -> dict[str, str]:
+    """Return the vision-language-action policy and the simulator that it is trained in, where a recipe has both."""
+    policy = ((recipe.get("actor") or {}).get("model") or {}).get("model_type")
+    splits = (recipe.get("env") or {}).values()
+    simulators = [split.get("env_type") for split in splits if isinstance(split, dict)]
+    simulator = next((name for name in simulators if name not in NO_SIMULATORS), None)
+    return {"policy": policy, "simulator": simulator} if policy in VLA_TYPES and simulator else {}
 
 
 def main(folder: str) -> None:
