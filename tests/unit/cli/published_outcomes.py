@@ -22,8 +22,8 @@ FOLDER_VARIABLE = "RLINF_PUBLISHED_RECIPES"
 
 
 VLA_TYPES = frozenset(
-    "abot_m0 dexbotic_dm0 dexbotic_pi dreamzero evo1 gr00t gr00t_n1d6 gr00t_n1d7 lingbotvla openpi openpi_rlinf openvla "
-    "openvla_oft starvla".split()
+    {"abot_m0", "dexbotic_dm0", "dexbotic_pi", "dreamzero", "evo1", "gr00t", "gr00t_n1d6", "gr00t_n1d7", "lingbotvla"}
+    | {"openpi", "openpi_rlinf", "openvla", "openvla_oft", "starvla"}
 )
 """Values of the published ``actor.model.model_type`` that are vision-language-action policies."""
 NO_SIMULATORS = frozenset({None, "realworld", "d4rl", "diffusion"})

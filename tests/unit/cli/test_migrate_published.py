@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def test_recipes_of_vision_language_action_policies_in_simulators_are_told_one_b
     listed = {name: entry for name, entry in read_outcomes().items() if "policy" in entry}
     counts = Counter(entry["outcome"] for entry in listed.values())
     with capsys.disabled():
-        print(f"\n{len(listed)} published recipes of vision-language-action policies in simulators: {dict(counts)}")
+        sys.stdout.write(f"\n{len(listed)} published recipes of such policies in simulators: {dict(counts)}\n")
     assert len(listed) == 101
     assert counts["problems"] == 0
     assert counts["complete"] + counts["reduced"] + counts["fill in"] + counts["adapter"] >= 88
