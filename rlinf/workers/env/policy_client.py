@@ -185,8 +185,7 @@ class PooledPolicyClient(PolicyClient):
         response: ActionResponse = self.worker.recv(self.cfg.rollout.group_name, rank, tag=tag)
         if response.feedback is not None:
             assert state.result is not None
-            # The observations are in the policy's report already, as far as training needs them.
-            state.collector.add_result(replace(state.result, obs={}, final_obs=None), response.feedback)
+            state.collector.add_result(state.result, response.feedback)
         return response
 
     def _env_ids(self, stage: int) -> torch.Tensor:

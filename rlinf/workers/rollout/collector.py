@@ -68,7 +68,7 @@ class FeedbackReader:
 
 
 class TrajectoryCollector:
-    """Collects one rollout epoch of one pipeline stage."""
+    """Collects one rollout epoch of one pipeline stage, on the host: images of many chunks would fill a device."""
 
     def __init__(self) -> None:
         self.decisions: list[PolicyOutput] = []
@@ -85,12 +85,14 @@ class TrajectoryCollector:
 
     def add_decision(self, output: PolicyOutput, *, version: int) -> None:
         """Take the report on a chunk that is about to be executed, by the weights of ``version``."""
-        self.decisions.append(output)
+        self.decisions.append(output.to("cpu"))
         self.versions.append(version)
 
     def add_result(self, step: ChunkStep, feedback: PolicyFeedback) -> None:
         """Take the result of the last decision, and the policy's estimates of it."""
-        self.results.append(step)
+        # The policy's report has of the observations what training needs.
+        self.results.append(replace(step, obs={}, final_obs=None))
+        feedback = feedback.to("cpu")
         if feedback.executed_actions is not None:
             self._record_interventions(step, feedback.executed_actions)
         if feedback.next_inputs is not None:
@@ -100,25 +102,25 @@ class TrajectoryCollector:
             return
         final_values = torch.zeros_like(values)
         if feedback.final_rows is not None and feedback.final_values is not None:
-            final_values[feedback.final_rows.to(values.device)] = feedback.final_values
+            final_values[feedback.final_rows] = feedback.final_values
         self.final_values.append(final_values)
 
     def _record_interventions(self, step: ChunkStep, executed_actions: torch.Tensor) -> None:
         """Replace policy actions by the executed (intervened) ones, which are learned from."""
         assert step.intervene_flag is not None
-        decision, flag = self.decisions[-1], step.intervene_flag.to(executed_actions.device)
+        decision, flag = self.decisions[-1], step.intervene_flag
         action = decision.forward_inputs["action"]
         action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), executed_actions, action)
         self.decisions[-1] = replace(decision, forward_inputs={**decision.forward_inputs, "action": action})
 
     def add_last_values(self, values: torch.Tensor) -> None:
         """Take the value of the observation after the last chunk, float32 [B, V]."""
-        self.last_values = values
+        self.last_values = values.cpu()
 
     def finish(
         self, *, env_ids: torch.Tensor, group_ids: torch.Tensor, rewards: torch.Tensor | None = None
     ) -> Trajectory:
-        """Return the trajectory, on the host.
+        """Return the trajectory.
 
         Args:
             env_ids: int64 [B].
@@ -128,13 +130,13 @@ class TrajectoryCollector:
         values = final_values = None
         if self.last_values is not None:
             rows = [d.values for d in self.decisions if d.values is not None]
-            values = torch.stack([*rows, self.last_values]).cpu()
-            final_values = torch.stack(self.final_values).cpu()
+            values = torch.stack([*rows, self.last_values])
+            final_values = torch.stack(self.final_values)
         names = self.decisions[0].forward_inputs
         next_names = self.next_inputs[0] if self.next_inputs else ()
         return Trajectory(
-            forward_inputs={k: torch.stack([d.forward_inputs[k] for d in self.decisions]).cpu() for k in names},
-            logprobs=torch.stack([d.logprobs for d in self.decisions]).cpu(),
+            forward_inputs={k: torch.stack([d.forward_inputs[k] for d in self.decisions]) for k in names},
+            logprobs=torch.stack([d.logprobs for d in self.decisions]),
             values=values,
             rewards=torch.stack([r.rewards for r in self.results]) if rewards is None else rewards,
             terminations=torch.stack([r.terminations for r in self.results]),
@@ -144,7 +146,7 @@ class TrajectoryCollector:
             group_ids=group_ids,
             env_ids=env_ids,
             versions=torch.tensor(self.versions).unsqueeze(1).expand(-1, len(env_ids)),
-            next_inputs={k: torch.stack([n[k] for n in self.next_inputs]).cpu() for k in next_names}
+            next_inputs={k: torch.stack([n[k] for n in self.next_inputs]) for k in next_names}
             if self.next_inputs
             else None,
             intervened=_stack_optional([r.intervene_flag for r in self.results]),

@@ -204,10 +204,11 @@ class MultiStepRolloutWorker(Worker):
                     continue
                 with self.worker_timer("infer"):
                     actions, output = self._act(message.obs, mode, generator)
-                if output is not None:
-                    collector.add_decision(output, version=self.weights.version)
                 sent[stage], acted_on[stage] = actions.cpu(), message.obs
                 self._send_actions(mode, stage, sent[stage])
+                if output is not None:
+                    # The environments act meanwhile: what was recorded is copied to the host.
+                    collector.add_decision(output, version=self.weights.version)
         return collectors
 
     def _act(

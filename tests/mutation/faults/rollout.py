@@ -132,8 +132,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rollout/collector.py",
-        "values = torch.stack([*rows, self.last_values]).cpu()",
-        "values = torch.stack([*rows, rows[-1]]).cpu()",
+        "values = torch.stack([*rows, self.last_values])",
+        "values = torch.stack([*rows, rows[-1]])",
         "the value after the last chunk is the one before it",
         _WORKER,
     ),

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.data.messages.action_request import PolicyFeedback
 from rlinf.data.messages.embodied import ChunkStep, Trajectory
 from rlinf.models import get_model
 from rlinf.workers.rollout.collector import FeedbackReader, TrajectoryCollector
+from tests.unit.workers.on_device import OnDevice, on_device
 
 ENVS = 3
 
@@ -44,6 +46,24 @@ def test_a_transition_leads_into_the_last_state_of_its_episode() -> None:
     trajectory = collect(add_q_head=True)
     assert trajectory.next_inputs["states"].squeeze(-1).tolist() == [[101.0, 1.0, 103.0], [2.0, 2.0, 2.0]]
     assert trajectory.forward_inputs["states"].squeeze(-1).tolist() == [[0.0] * 3, [1.0] * 3]
+
+
+def test_everything_is_kept_on_the_host_and_no_observation_twice() -> None:
+    cfg = MLPPolicyConfig(model_type="mlp_policy", obs_dim=1, action_dim=1, hidden_dims=[4], add_value_head=True)
+    collector, step = TrajectoryCollector(), step_result(1.0, final=(0, 2))
+    states = {"states": torch.zeros(ENVS, 1)}
+    _, output = get_model(cfg).predict_action_batch(states, mode="train")
+    feedback = PolicyFeedback(torch.tensor([0, 2]), torch.ones(2, 1), {"states": torch.ones(ENVS, 1)})
+    collector.add_decision(output.map(on_device), version=0)
+    collector.add_result(step, feedback.map(on_device))
+    collector.add_last_values(on_device(torch.ones(ENVS, 1)))
+    trajectory = collector.finish(env_ids=torch.arange(ENVS), group_ids=torch.arange(ENVS))
+    kept = [collector.last_values, *collector.final_values, *collector.next_inputs[0].values()]
+    collector.decisions[0].map(kept.append)
+    trajectory.map(kept.append)
+    assert not [tensor for tensor in kept if isinstance(tensor, OnDevice)]
+    assert (trajectory.final_values.flatten().tolist(), trajectory.values.shape) == ([1, 0, 1], (2, ENVS, 1))
+    assert (collector.results[0].obs, collector.results[0].final_obs) == ({}, None)
 
 
 def test_every_chunk_carries_the_version_that_chose_it() -> None:

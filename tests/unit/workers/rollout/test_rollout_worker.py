@@ -1,5 +1,6 @@
 """What the rollout worker samples, with which weights, and what the actor receives of it."""
 
+import weakref
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from rlinf.workers.rollout import rollout_worker
 from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 from rlinf.workers.streams import TRAJECTORIES, WEIGHTS, step_tag
 from tests.unit.hybrid_engines.packing import pack_weights
+from tests.unit.workers.on_device import on_device
 from tests.unit.workers.post_office import PostOffice
 
 CHUNKS = 3
@@ -161,6 +163,28 @@ def test_every_row_of_a_trajectory_is_about_its_own_chunk() -> None:
     assert trajectory.versions.tolist() == [[0] * ENVS] * CHUNKS
     sampled = trajectory.forward_inputs["action"].view(CHUNKS, ENVS)
     assert torch.equal(world.actions().view(CHUNKS, ENVS).to(sampled.dtype), sampled)
+
+
+def test_the_device_holds_no_chunk_but_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = World(), World()
+    model = worlds[1].worker.model
+    chunks: list[weakref.ref[torch.Tensor]] = []
+    alive = []
+
+    def act(*args: Any, original: Any = model.predict_action_batch, **keys: Any) -> Any:
+        alive.append([chunk() is not None for chunk in chunks])
+        actions, output = original(*args, **keys)
+        output = output.map(on_device)
+        chunks.append(weakref.ref(output.forward_inputs["states"]))
+        return actions, output
+
+    monkeypatch.setattr(model, "predict_action_batch", act)
+    for world in worlds:
+        world.publish(0)
+    (expected,), (trajectory,) = (world.generate(1) for world in worlds)
+    assert [chunk for number, states in enumerate(alive) for chunk in states[: number - 1]] == [False]
+    for name, rows in expected.forward_inputs.items():
+        assert torch.equal(trajectory.forward_inputs[name], rows)
 
 
 def test_environments_and_groups_are_numbered_over_ranks_and_epochs() -> None:
