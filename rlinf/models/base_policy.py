@@ -154,7 +154,7 @@ class BasePolicy(TrainableModel):
         """Take a rollout into running statistics, if the policy keeps any; called after the step's last update.
 
         Args:
-            forward_inputs: Tensors [N, ...] of this rank's share of the rollout.
-            valid: bool [N]; samples that count.
+            forward_inputs: Tensors [N, ...] of this rank's share of the rollout, on the host.
+            valid: bool [N]; samples that count. On the host, too.
             all_reduce: Sums a tensor over all ranks.
         """

@@ -41,10 +41,10 @@ class RunningNormalizer(nn.Module):
         """Merge the vectors ``x`` [N, dim] of all ranks into the statistics.
 
         Args:
-            x: This rank's vectors; may be empty.
+            x: This rank's vectors, on any device; may be empty.
             all_reduce: Sums a tensor over all ranks.
         """
-        x = x.to(torch.float64)
+        x = x.to(self.mean.device, torch.float64)
         count, total = _reduce_count_and_sum(x, all_reduce)
         if count == 0:
             return

@@ -75,8 +75,8 @@ class DataLearner(EmbodiedLearner):
     def take_transitions(self, new: Transitions) -> None:
         """Take transitions, the same on every rank, into what is stored and into the policy's running statistics."""
         self.stored.add(new)
-        mine = new.select(slice(self.engine.rank, None, self.engine.world_size)).to(self.engine.device)
-        valid = torch.ones(len(mine), dtype=torch.bool, device=self.engine.device)
+        mine = new.select(slice(self.engine.rank, None, self.engine.world_size))
+        valid = torch.ones(len(mine), dtype=torch.bool)
         self.policy.update_statistics(mine.inputs, valid, self.engine.all_reduce)
 
     def update(self, step: int) -> dict[str, float]:

@@ -146,10 +146,7 @@ class OffPolicyLearner(EmbodiedLearner):
         self.replay.add(new)
         if self.demos is not None and self.intervened is not None:
             self.demos.add(new, self.intervened)
-        device = self.engine.device
-        inputs = {name: tensor.to(device) for name, tensor in new.inputs.items()}
-        valid = torch.ones(len(new), dtype=torch.bool, device=device)
-        self.policy.update_statistics(inputs, valid, self.engine.all_reduce)
+        self.policy.update_statistics(new.inputs, torch.ones(len(new), dtype=torch.bool), self.engine.all_reduce)
 
     def _readiness(self) -> tuple[int, bool]:
         """Return how much all replays hold, and whether that is enough.

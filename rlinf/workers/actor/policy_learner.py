@@ -23,16 +23,20 @@ from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, Trai
 from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.models.policy_conformance import check_evaluation
 from rlinf.workers.actor.learner import REFERENCE, EmbodiedLearner, metrics_over_ranks
-from rlinf.workers.actor.policy_teacher import PolicyTeacher, compute_logprobs
+from rlinf.workers.actor.policy_passes import compute_logprobs, inputs_on_device
+from rlinf.workers.actor.policy_teacher import PolicyTeacher
 from rlinf.workers.actor.supervised_frames import SupervisedFrames
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """A rank's whole rollout as training samples, on the engine's device.
+    """A rank's whole rollout as training samples.
+
+    Inputs, which have images, are on the host, where a micro-batch fetches its own; what is learned from them is on
+    the engine's device.
 
     Attributes:
-        forward_inputs: Tensors [N, ...]; images (uint8) are on the host.
+        forward_inputs: Tensors [N, ...], on the host.
         logprobs: float [N, C, A] under the policies that acted.
         advantages: float [N, K].
         returns: float [N, K].
@@ -61,7 +65,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch: rows of the samples, and at each level which entries count."""
+    """A micro-batch: rows of the samples (on the host), and at each level which entries count."""
 
     rows: torch.Tensor
     masks: dict[str, torch.Tensor]
@@ -93,7 +97,7 @@ class PolicyLearner(EmbodiedLearner):
     def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: also lays the trajectories out as samples."""
         trajectory = batch.sorted()
-        inputs = {name: self._inputs_to_samples(rows) for name, rows in trajectory.forward_inputs.items()}
+        inputs = {name: rows_to_samples(rows) for name, rows in trajectory.forward_inputs.items()}
         reference = self._reference_logprobs(inputs) if self.algorithm.needs_reference else None
         in_time = self._in_time(trajectory, reference)
         computed, metrics = compute_advantages_and_returns(self.algorithm.adv_type, in_time, self.algorithm.advantage)
@@ -155,7 +159,7 @@ class PolicyLearner(EmbodiedLearner):
                 if self.frames is not None:
                     add_metrics(sums, self.frames.forward_backward(number, weight=self.actor.sft_loss_weight))
                 steps.append(self.engine.step())
-        valid = samples.action_mask.any(-1)
+        valid = samples.action_mask.any(-1).cpu()
         self.policy.update_statistics(samples.forward_inputs, valid, self.engine.all_reduce)
         self.samples = None
         return metrics_over_ranks(self.engine, sums, steps)
@@ -176,7 +180,7 @@ class PolicyLearner(EmbodiedLearner):
         Returns:
             This rank's metric sums.
         """
-        batches = [Batch(batch.indices.to(self.engine.device), self._masks(samples, batch)) for batch in plan]
+        batches = [Batch(batch.indices, self._masks(samples, batch)) for batch in plan]
         joined = _join([batch.masks for batch in batches])
         denominators = compute_loss_denominators(
             policy_mask=joined["policy"],
@@ -232,21 +236,11 @@ class PolicyLearner(EmbodiedLearner):
         num_actions, action_dim = old_logprobs.shape[1:]
         return expand_to_level(samples.advantages[rows], level, num_actions=num_actions, action_dim=action_dim)
 
-    def inputs_of(self, samples: Samples, rows: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the policy's inputs of some samples, on the engine's device.
-
-        Args:
-            samples: This rank's samples.
-            rows: int64 [M]; which.
-        """
-        stored = samples.forward_inputs.items()
-        return {name: tensor[rows.to(tensor.device)].to(self.engine.device) for name, tensor in stored}
-
     def _loss(
         self, model: nn.Module, samples: Samples, batch: Batch, denominators: LossDenominators
     ) -> tuple[torch.Tensor, MetricSums]:
         rows, masks = batch.rows, batch.masks
-        inputs = self.inputs_of(samples, rows)
+        inputs = inputs_on_device(samples.forward_inputs, rows, self.engine.device)
         executed = samples.action_mask[rows]
         old_logprobs, proximal, reference = samples.logprobs[rows], samples.proximal_logprobs, samples.ref_logprobs
         level, entropy_level = self.algorithm.logprob_type, self.algorithm.entropy_type
@@ -278,10 +272,6 @@ class PolicyLearner(EmbodiedLearner):
             "entropy": mask_at_level(executed, self.algorithm.entropy_type, action_dim=action_dim),
             "value": batch.masked(samples.value_mask),
         }
-
-    def _inputs_to_samples(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return samples on the engine's device; images stay where they are until a micro-batch needs them."""
-        return rows_to_samples(rows) if rows.dtype == torch.uint8 else self._to_samples(rows)
 
     def _to_samples(self, rows: torch.Tensor) -> torch.Tensor:
         return rows_to_samples(rows).to(self.engine.device)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from rlinf.config.schema.model import ModelConfig
 from rlinf.config.schema.root import EmbodiedConfig
@@ -15,9 +14,9 @@ from rlinf.config.schema.train import OptimConfig
 from rlinf.config.schema.vla import VLAConfig
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.state import load_weights
-from rlinf.hybrid_engines.train.train_engine import Pass, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models import get_policy
-from rlinf.models.base_policy import PolicyEvaluation
+from rlinf.workers.actor.policy_passes import compute_logprobs
 from rlinf.workers.values import num_values
 
 
@@ -67,7 +66,7 @@ class PolicyTeacher:
         """Return float [N, C, A] log-probabilities of the actions that inputs of a policy hold, on its device.
 
         Args:
-            inputs: Tensors [N, ...], as the policy records them.
+            inputs: Tensors [N, ...] on the host, as the policy records them.
             micro_batch_size: Samples of a forward pass; all ranks have equally many samples.
         """
         self.engine.onload()
@@ -88,21 +87,3 @@ def teacher_model(section: PolicyTeacherConfig, policy: ModelConfig) -> ModelCon
     if section.model_path is not None and isinstance(model, VLAConfig):
         model = replace(model, model_path=section.model_path, is_lora=False)
     return model
-
-
-def compute_logprobs(engine: TrainEngine, inputs: dict[str, torch.Tensor], *, micro_batch_size: int) -> torch.Tensor:
-    """Return float [N, C, A] log-probabilities of the actions that inputs of a policy hold, under an engine's policy.
-
-    Args:
-        engine: Holds the policy.
-        inputs: Tensors [N, ...]; images may be on the host.
-        micro_batch_size: Samples of a forward pass.
-    """
-
-    def logprobs(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
-        chosen = {name: tensor[rows.to(tensor.device)].to(engine.device) for name, tensor in inputs.items()}
-        evaluation: PolicyEvaluation = model(forward_inputs=chosen)
-        return evaluation.logprobs
-
-    rows = torch.arange(len(next(iter(inputs.values()))), device=engine.device)
-    return torch.cat(engine.forward(torch.split(rows, micro_batch_size), Pass.whole(logprobs)))

@@ -21,6 +21,7 @@ from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.learner import MakeEngine, freeze_copy
 from rlinf.workers.actor.policy_learner import Batch, PolicyLearner, Samples
+from rlinf.workers.actor.policy_passes import inputs_on_device
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -75,7 +76,7 @@ class VelocityLearner(PolicyLearner):
         self, model: nn.Module, samples: Samples, batch: Batch, denominators: LossDenominators
     ) -> tuple[torch.Tensor, MetricSums]:
         rows, masks = batch.rows, batch.masks
-        inputs = self.inputs_of(samples, rows)
+        inputs = inputs_on_device(samples.forward_inputs, rows, self.engine.device)
         mixture = {"forward_inputs": inputs, "noise": self.noise[rows], "time": self.time[rows]}
         evaluation: VelocityEvaluation = model(ForwardType.VELOCITY, **mixture)
         with torch.no_grad():

@@ -109,6 +109,28 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rollout/collector.py",
+        'self.decisions.append(output.to("cpu"))',
+        "self.decisions.append(output)",
+        "images of a whole rollout lie on the device",
+        _WORKER,
+        _COLLECTOR,
+    ),
+    _fault(
+        "rollout/collector.py",
+        'feedback = feedback.to("cpu")',
+        "pass",
+        "what the policy saw after each chunk lies on the device",
+        _COLLECTOR,
+    ),
+    _fault(
+        "rollout/collector.py",
+        "self.results.append(replace(step, obs={}, final_obs=None))",
+        "self.results.append(step)",
+        "observations of a whole rollout are kept twice",
+        _COLLECTOR,
+    ),
+    _fault(
+        "rollout/collector.py",
         "            wanted = step.truncations[step.final_ids].any(-1)\n",
         "            wanted = step.terminations[step.final_ids].any(-1)\n",
         "terminal states are bootstrapped, truncated ones are not",
