@@ -25,8 +25,8 @@ class WorldModelEnvConfig(EnvConfig):
     start_frames: Literal["first", "any"] = "first"
     """Begin where recorded episodes begin, or at any of their frames."""
     success_threshold: Fraction = 0.5
-    """Probability of success, as the world model judges a frame, from which the task counts as solved. That ends the
-    episode, and is its reward: 1."""
+    """Probability of success, as the world model judges a frame, from which the task counts as solved. The first such
+    frame after one below it ends the episode, and is its reward: 1."""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return what reads the data set."""

@@ -27,7 +27,9 @@ class WorldModelEnv(VectorEnv):
     """``main_images`` uint8 [B, H, W, 3], ``states`` float32 [B, S] where the model has them, ``task_descriptions``.
 
     An episode begins with a recorded frame. A chunk of actions is one call of the model, whose randomness is a function
-    of the episode's reset-state id and step: the same id and actions lead to the same dream. Success is a reward of 1.
+    of the episode's reset-state id and step: the same id and actions lead to the same dream. Success is a reward of 1,
+    where a frame counts as solved and the one before it did not: an episode that begins in a solved frame has earned
+    nothing yet.
 
     Args:
         cfg: Its configuration.
@@ -62,6 +64,7 @@ class WorldModelEnv(VectorEnv):
         self._states = torch.zeros(num_envs, model.num_frames, model.state_dim)
         self._tasks = [""] * num_envs
         self._seeds = [0] * num_envs
+        self._solved = np.zeros(num_envs, dtype=np.bool_)
         self._column = 0
         self._imagined: tuple[FrameWindow, torch.Tensor] | None = None
 
@@ -79,6 +82,9 @@ class WorldModelEnv(VectorEnv):
                 self._states[row] = torch.from_numpy(columns[_STATES]).float()
             self._tasks[row] = self._recorded.tasks_of(steps[-1:])[0]
             self._seeds[row] = seed
+        shown = FrameWindow(self._images[env_ids, -1:], self._states[env_ids, -1:]).to(self.device)
+        scores = self.model.success(shown, [self._tasks[row] for row in env_ids])
+        self._solved[env_ids] = self._is_solved(scores[:, 0])
         return self._observe(env_ids)
 
     def step(self, actions: Any, active: BoolArray) -> StepResult:
@@ -88,7 +94,9 @@ class WorldModelEnv(VectorEnv):
         rows = torch.from_numpy(active)
         for kept, new in ((self._images, frames.images), (self._states, frames.states)):
             kept[rows] = torch.cat([kept[rows, 1:], new[rows, self._column, None]], 1)
-        success = (scores[:, self._column] >= self.cfg.success_threshold).numpy()
+        solved = self._is_solved(scores[:, self._column])
+        success = solved & ~self._solved
+        self._solved = np.where(active, solved, self._solved)
         self._column += 1
         return StepResult(
             obs=self._observe(np.arange(self.num_envs)),
@@ -121,6 +129,11 @@ class WorldModelEnv(VectorEnv):
         actions = torch.from_numpy(request.actions).float().to(self.device)
         frames = self.model.imagine(past, actions, torch.tensor(seeds))
         return frames.to("cpu"), self.model.success(frames, self._tasks).cpu()
+
+    def _is_solved(self, scores: torch.Tensor) -> BoolArray:
+        """Return whether the task counts as solved in frames that the model has judged."""
+        found: BoolArray = (scores >= self.cfg.success_threshold).cpu().numpy()
+        return found
 
     def _observe(self, rows: IntArray) -> RawObservation:
         obs: RawObservation = {

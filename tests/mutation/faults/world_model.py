@@ -136,10 +136,31 @@ FAULTS: list[Fault] = [
     Fault(ENV, "        self._column += 1\n", "", ENVS, "a chunk's first frame is shown again and again"),
     Fault(
         ENV,
-        "(scores[:, self._column] >= self.cfg.success_threshold)",
-        "(scores[:, self._column] >= 0.5)",
+        "(scores >= self.cfg.success_threshold)",
+        "(scores >= 0.5)",
         ENVS,
         "success_threshold has no effect",
+    ),
+    Fault(
+        ENV,
+        "success = solved & ~self._solved",
+        "success = solved",
+        ENVS,
+        "an episode that begins in a solved frame is rewarded for it",
+    ),
+    Fault(
+        ENV,
+        "self._solved = np.where(active, solved, self._solved)",
+        "pass",
+        ENVS,
+        "every solved frame after an unsolved start is rewarded",
+    ),
+    Fault(
+        ENV,
+        "self._solved[env_ids] = self._is_solved(scores[:, 0])",
+        "self._solved[:] = False",
+        ENVS,
+        "no start counts as solved",
     ),
     Fault(
         ENV,

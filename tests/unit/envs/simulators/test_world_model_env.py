@@ -120,7 +120,18 @@ def test_success_ends_an_episode_in_mid_chunk(config: Callable[..., Any]) -> Non
 def test_the_threshold_says_what_success_is(config: Callable[..., Any]) -> None:
     with make_vector_env(config(success_threshold=0.1), num_envs=3) as env:
         env.reset(0)
-        assert env.chunk_step(torch.zeros(3, 1, 1)).terminations[:, 0].tolist() == [False, True, True]
+        # 20 and 30 of 200 are solved from the start, which is no success; 0.1 has to be risen to.
+        assert not env.chunk_step(torch.zeros(3, 1, 1)).terminations.any()
+        step = env.chunk_step(torch.full((3, 1, 1), 10.0))
+        assert step.terminations[:, 0].tolist() == [True, False, False]
+
+
+def test_success_is_a_rise_to_the_threshold(config: Callable[..., Any]) -> None:
+    with make_vector_env(config(success_threshold=0.1, ignore_terminations=True), num_envs=3) as env:
+        env.reset(0)
+        moves = torch.tensor([[5.0, 5.0, 0.0, -5.0, 5.0], [0.0, -5.0, 5.0, 0.0, 0.0], [0.0] * 5])
+        step = env.chunk_step(moves.unsqueeze(-1))
+        assert step.rewards.tolist() == [[0.0, 1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0, 0.0], [0.0] * 5]
 
 
 def test_a_chunk_is_one_call_that_sees_the_past(config: Callable[..., Any]) -> None:
