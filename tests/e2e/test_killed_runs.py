@@ -2,8 +2,8 @@
 
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from rlinf.checkpoint import CheckpointManager, checkpoint_step
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.schema.vla import PiConfig
 from rlinf.data.datasets.minari import write_minari
 from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.models.control.success_classifier import ClassifierConfig, SuccessClassifier
 from rlinf.runners.launch import launch_embodied, launch_offline
 from tests.e2e.conftest import ASYNC_ENTRY, ENTRY, REPO, read_metrics
+from tests.unit.data.frame_sets import frame_set
+from toolkits.vla.make_tiny import TinyShape, write_tiny_pi
 
 pytestmark = pytest.mark.timeout(900)
 OFFLINE_ENTRY = REPO / "examples/embodiment/train_offline.py"
@@ -44,6 +47,30 @@ OFF_POLICY = (
 METAWORLD = ("env.train.num_env_processes=0", "env.eval.num_env_processes=0", "env.eval.video_cfg.save_video=false")
 OFFLINE = (*EVALUATION, "algorithm.update_epoch=20", "actor.global_batch_size=64", "actor.micro_batch_size=32")
 PIXELS = (*SMALL, "actor.global_batch_size=80", "actor.micro_batch_size=40")
+GLANCES = (
+    *("env.eval.image_size=16", "env.eval.total_num_envs=2"),
+    *("env.eval.max_steps_per_rollout_epoch=10", "env.eval.max_episode_steps=10"),
+    *("actor.model.num_steps=2", "actor.global_batch_size=8", "actor.micro_batch_size=4"),
+)
+"""Few and small images, for models that are as small as they come."""
+FLOW = (
+    *GLANCES,
+    *("env.train.image_size=16", "env.train.total_num_envs=8"),
+    *("env.train.max_steps_per_rollout_epoch=10", "env.train.max_episode_steps=10"),
+)
+FLOW_GRPO = (
+    *FLOW,
+    *("algorithm.adv_type=grpo", "algorithm.loss_type=actor", "~algorithm.gamma", "~algorithm.gae_lambda"),
+    *("algorithm.group_size=4", "env.train.group_size=4", "env.train.auto_reset=false"),
+    *("actor.model.add_value_head=false", "~actor.model.value_hidden_dims"),
+)
+STEERED = (*FLOW, "algorithm.update_epoch=7", "algorithm.replay_buffer.min_buffer_size=80")
+STEERED += ("algorithm.replay_buffer.capacity=160", "actor.model.noise_policy.image_size=16")
+FRAMES = (
+    *("env@env.eval=pixel_reach", *GLANCES, "algorithm.update_epoch=5"),
+    *("actor.model.action_dim=2", "actor.model.state_dim=2", "actor.model.max_prompt_length=24"),
+    *("actor.model.num_action_chunks=2", "actor.model.horizon=3"),
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +81,7 @@ class Case:
         recipe: Its name.
         overrides: What makes it small.
         entry: The script that runs it.
-        files: The key that names the files which it reads, if it reads any.
+        files: What it reads (of ``MAKERS``), by the key that names it.
         updates: Updates of the policy in one step.
         fills: Steps without any, in which a replay fills.
     """
@@ -62,7 +89,7 @@ class Case:
     recipe: str
     overrides: tuple[str, ...]
     entry: Path = ENTRY
-    files: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
     updates: int = 0
     fills: int = 0
 
@@ -75,16 +102,24 @@ CASES = {
     "td3": Case("gym_pendulum_td3_mlp", OFF_POLICY),
     "crossq": Case("gym_pendulum_crossq_mlp", (*OFF_POLICY, "actor.micro_batch_size=32")),
     "sac_flow": Case("gym_pendulum_sac_flow", OFF_POLICY),
-    "rlpd": Case("gym_mountain_car_rlpd_mlp", OFF_POLICY, files="algorithm.demo_buffer.load_path"),
+    "rlpd": Case("gym_mountain_car_rlpd_mlp", OFF_POLICY, files={"algorithm.demo_buffer.load_path": "demonstrations"}),
     "nft": Case("gym_pendulum_nft_flow", SMALL),
     "dagger": Case("metaworld_reach_dagger_mlp", (*SMALL, *METAWORLD)),
-    "iql": Case("gym_pendulum_iql_mlp", OFFLINE, OFFLINE_ENTRY, "data.path"),
-    "bc": Case("gym_pendulum_bc_mlp", OFFLINE, OFFLINE_ENTRY, "data.path"),
+    "iql": Case("gym_pendulum_iql_mlp", OFFLINE, OFFLINE_ENTRY, {"data.path": "recordings"}),
+    "bc": Case("gym_pendulum_bc_mlp", OFFLINE, OFFLINE_ENTRY, {"data.path": "recordings"}),
     "cnn": Case("pixel_reach_ppo_cnn", PIXELS),
     "learned_reward": Case(
         "pixel_reach_ppo_reward_model",
         (*PIXELS, "reward.rewards.success.reward_threshold=0.0"),
-        files="reward.rewards.success.model_path",
+        files={"reward.rewards.success.model_path": "classifier"},
+    ),
+    "vla_grpo": Case("pixel_reach_ppo_openpi_tiny", FLOW_GRPO, files={"actor.model.model_path": "flow"}),
+    "vla_dsrl": Case("pixel_reach_dsrl_openpi_tiny", STEERED, files={"actor.model.model_path": "flow"}),
+    "vla_sft": Case(
+        "langpick_sft_openpi_tiny",
+        FRAMES,
+        OFFLINE_ENTRY,
+        {"actor.model.model_path": "flow", "data.path": "frames"},
     ),
 }
 """One of each algorithm, and of what else has a state of its own."""
@@ -98,7 +133,7 @@ ASYNC_CASES = {
         fills=1,
     ),
 }
-CHEAP = {"sac", "iql"}
+CHEAP = {"sac", "iql", "vla_grpo", "vla_sft"}
 """Those that also run without ``--slow``."""
 
 
@@ -112,13 +147,13 @@ def parameters(cases: dict[str, Case]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def make_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Make what a recipe reads, by the key that names it."""
+    """Make what a recipe reads, by its name in ``MAKERS``."""
     folder = tmp_path_factory.mktemp("files")
 
-    def make(key: str) -> Any:
-        path = folder / key
+    def make(name: str) -> Any:
+        path = folder / name
         if not path.exists():
-            MAKERS[key](path)
+            MAKERS[name](path)
         return path
 
     return make
@@ -161,10 +196,19 @@ def write_classifier(path: Path) -> None:
     SuccessClassifier(ClassifierConfig()).save(path)
 
 
-MAKERS = {
-    "algorithm.demo_buffer.load_path": write_demonstrations,
-    "data.path": write_recordings,
-    "reward.rewards.success.model_path": write_classifier,
+def write_flow(path: Path) -> None:
+    pytest.importorskip("transformers")
+    cfg = PiConfig(model_type="openpi", model_path="", variant="pi0", action_dim=2, state_dim=2, horizon=6)
+    words = ("reach the green disc", "task 0", "task 1")
+    write_tiny_pi(path, TinyShape(image_size=16, patch_size=8, action_dim=2, state_dim=2, words=words), cfg)
+
+
+MAKERS: dict[str, Callable[[Path], Any]] = {
+    "classifier": write_classifier,
+    "demonstrations": write_demonstrations,
+    "flow": write_flow,
+    "frames": frame_set,
+    "recordings": write_recordings,
 }
 
 
@@ -244,9 +288,8 @@ def begin(
     """Return the ``Runs`` of a case."""
 
     def begin(case: Case, *keys: str) -> Runs:
-        if case.files is not None:
-            keys = (*keys, f"{case.files}={make_file(case.files)}")
-        return Runs(case, (*case.overrides, *keys), start_run, one_node, tmp_path)
+        files = (f"{key}={make_file(name)}" for key, name in case.files.items())
+        return Runs(case, (*case.overrides, *files, *keys), start_run, one_node, tmp_path)
 
     return begin
 
