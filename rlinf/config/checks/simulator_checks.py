@@ -53,13 +53,18 @@ def check_maniskill(check: Check[EmbodiedConfig]) -> None:
 
 
 def check_offload(check: Check[EmbodiedConfig]) -> None:
-    """Device memory is freed by environments that hold some: none of those that come with the package does."""
+    """Device memory is freed by environments that hold some and can have it back: simulations cannot."""
     for path, env in (("env.train", check.cfg.env.train), ("env.eval", check.cfg.env.eval)):
-        if env is not None and env.enable_offload and not env.supports_offload:
-            check.problem(
-                f"{path}.enable_offload",
-                f"received True; env_type={env.env_type} holds no device memory that could be freed. Remove it.",
+        if env is None or not env.enable_offload or env.supports_offload:
+            continue
+        reason, remedy = "holds no device memory that could be freed", "Remove it."
+        if isinstance(env, ManiSkillEnvConfig) and env.sim_backend == "gpu":
+            reason = (
+                "with sim_backend=gpu keeps its scenes on the GPU: PhysX frees them only when a simulation is closed, "
+                "and cannot go on with its episodes in another one"
             )
+            remedy = "Remove it; where memory is short, lower total_num_envs, or place env on a GPU of its own."
+        check.problem(f"{path}.enable_offload", f"received True; env_type={env.env_type} {reason}. {remedy}")
 
 
 def check_reference_returns(check: Check[EmbodiedConfig]) -> None:

@@ -31,6 +31,11 @@ RECIPE = "maniskill_pushcube_ppo_mlp"
             "num_env_processes",
             "received 2; with sim_backend=gpu the environments of a stage are one simulation",
         ),
+        (
+            ["+{0}.sim_backend=gpu", "+{0}.enable_offload=true"],
+            "enable_offload",
+            "received True; env_type=maniskill with sim_backend=gpu keeps its scenes on the GPU",
+        ),
         (["+{0}.sim_backend=tpu"], "sim_backend", "tpu"),
     ],
 )
