@@ -139,6 +139,24 @@ def check_teacher(check: Check[EmbodiedConfig]) -> None:
         )
 
 
+def check_recomputed_logprobs(check: Check[EmbodiedConfig]) -> None:
+    """The actor's log-probabilities stand for the rollout's where its weights acted, and a ratio is formed."""
+    algorithm = check.cfg.algorithm
+    if not algorithm.recompute_logprobs:
+        return
+    for is_wrong, reason in (
+        (algorithm.loss.learner != "on_policy", "forms no ratio to the policy that acted"),
+        (algorithm.loss.needs_proximal_logprobs, "recomputes them for its proximal policy"),
+        (algorithm.staleness_threshold is not None, "with staleness_threshold compares with older weights that acted"),
+    ):
+        if is_wrong:
+            check.problem(
+                "algorithm.recompute_logprobs",
+                f"received True; loss_type={algorithm.loss_type} {reason}. Set algorithm.recompute_logprobs=false.",
+            )
+            return
+
+
 def _check_bounds(advantage: GroupFilterConfig, check: Check[RLinfConfig]) -> None:
     lower, upper = advantage.rewards_lower_bound, advantage.rewards_upper_bound
     if lower is not None and upper is not None and lower >= upper:
@@ -177,4 +195,12 @@ def check_loss_keys(check: Check[EmbodiedConfig]) -> None:
         check.unused(check.cfg.algorithm, ("entropy_type",), "algorithm", "while algorithm.entropy_bonus is 0")
 
 
-RULES = (check_value_head, check_levels, check_groups, check_advantage_keys, check_teacher, check_loss_keys)
+RULES = (
+    check_value_head,
+    check_levels,
+    check_groups,
+    check_advantage_keys,
+    check_teacher,
+    check_recomputed_logprobs,
+    check_loss_keys,
+)

@@ -543,6 +543,10 @@ class EmbodiedAlgorithmConfig(AlgorithmConfig):
     """Level at which entropy is averaged."""
     bootstrap_type: Literal["standard", "always"] = "standard"
     """``standard`` adds the last state's value when an episode is truncated; ``always`` also when it terminates."""
+    recompute_logprobs: bool = False
+    """Take the log-probabilities of the policy that acted from the actor, before its first update, rather than from the
+    rollout: one more forward pass, after which the first ratio is 1 also where rollouts are in bf16 and training is
+    not. ``rollout/mismatch_*`` say how far the two differ."""
     teacher: PolicyTeacherConfig | None = None
     """A policy that takes the place of the initial one wherever the policy is compared with a reference: in the
     advantages of ``adv_type: opd``, and in ``kl_beta``."""

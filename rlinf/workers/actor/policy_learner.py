@@ -9,6 +9,7 @@ from torch import nn
 
 from rlinf.algorithms.advantages_and_returns import compute_advantages_and_returns
 from rlinf.algorithms.aggregation import LossDenominators, compute_loss_denominators
+from rlinf.algorithms.importance import mismatch_metrics
 from rlinf.algorithms.levels import expand_to_level, mask_at_level, reduce_to_level
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_batches, plan_minibatches
@@ -37,7 +38,7 @@ class Samples:
 
     Attributes:
         forward_inputs: Tensors [N, ...], on the host.
-        logprobs: float [N, C, A] under the policies that acted.
+        logprobs: float [N, C, A] under the policies that acted, as the rollout or the actor computes them.
         advantages: float [N, K].
         returns: float [N, K].
         prev_values: float [N, K], predicted during the rollout; None without a value head.
@@ -98,8 +99,9 @@ class PolicyLearner(EmbodiedLearner):
         """See ``Learner``: also lays the trajectories out as samples."""
         trajectory = batch.sorted()
         inputs = {name: rows_to_samples(rows) for name, rows in trajectory.forward_inputs.items()}
+        logprobs, mismatch = self._old_logprobs(trajectory, inputs)
         reference = self._reference_logprobs(inputs) if self.algorithm.needs_reference else None
-        in_time = self._in_time(trajectory, reference)
+        in_time = self._in_time(trajectory, logprobs, reference)
         computed, metrics = compute_advantages_and_returns(self.algorithm.adv_type, in_time, self.algorithm.advantage)
         if not torch.isfinite(computed.advantages[computed.loss_mask]).all():
             raise NumericalError(
@@ -114,7 +116,7 @@ class PolicyLearner(EmbodiedLearner):
         ids = (trajectory.env_ids.unsqueeze(1) * trajectory.num_steps + steps).flatten()
         self.samples = Samples(
             forward_inputs=inputs,
-            logprobs=self._to_samples(trajectory.logprobs),
+            logprobs=logprobs.to(self.engine.device),
             advantages=column(computed.advantages),
             returns=column(computed.returns),
             prev_values=None if in_time.values is None else column(in_time.values[:-1]),
@@ -124,7 +126,7 @@ class PolicyLearner(EmbodiedLearner):
             ref_logprobs=reference,
         )
         self.ownership = SampleOwnership.from_ids(self.engine.all_gather(ids))
-        return metrics_over_ranks(self.engine, metrics)
+        return metrics_over_ranks(self.engine, metrics | mismatch)
 
     def update(self, step: int) -> dict[str, float]:
         """Make the step's optimizer updates on the prepared samples, then take them into running statistics.
@@ -205,7 +207,16 @@ class PolicyLearner(EmbodiedLearner):
         size = self.actor.sft_batch_size or self.actor.global_batch_size
         return SupervisedFrames(self.engine, cfg=cfg, data=cfg.data, batch_size=size)
 
-    def _in_time(self, trajectory: Trajectory, reference: torch.Tensor | None) -> Steps:
+    def _old_logprobs(self, trajectory: Trajectory, inputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, MetricSums]:
+        """Return what ratios are formed to, [N, C, A] on the host, and how far the rollout's are from it."""
+        rollout = rows_to_samples(trajectory.logprobs)
+        if not self.algorithm.recompute_logprobs:
+            return rollout, {}
+        own = compute_logprobs(self.engine, inputs, micro_batch_size=self.actor.micro_batch_size).cpu()
+        executed = rows_to_samples(trajectory.executed).unsqueeze(-1).expand_as(own)
+        return own, mismatch_metrics(trainer_logprobs=own, engine_logprobs=rollout, loss_mask=executed)
+
+    def _in_time(self, trajectory: Trajectory, logprobs: torch.Tensor, reference: torch.Tensor | None) -> Steps:
         """Return a trajectory as steps in time; for distillation with the divergence from the teacher."""
         in_time = trajectory_to_steps(
             trajectory,
@@ -216,7 +227,7 @@ class PolicyLearner(EmbodiedLearner):
         if reference is None or not self.algorithm.advantage.needs_reference:
             return in_time
         executed = rows_to_samples(trajectory.executed)
-        gap = rows_to_samples(trajectory.logprobs) - reference.to(trajectory.logprobs.device)
+        gap = logprobs - reference.to(logprobs.device)
         kl = reduce_to_level(gap, executed, self.algorithm.reward_type)
         return replace(in_time, kl=samples_to_steps(kl, trajectory.num_steps))
 

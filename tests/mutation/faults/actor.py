@@ -767,6 +767,20 @@ FAULTS: list[Fault] = [
         "inputs of a whole rollout are moved to the device",
     ),
     Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "return own, mismatch_metrics(",
+        "return rollout, mismatch_metrics(",
+        POLICY,
+        "ratios are formed to what the rollout computed, though the actor has recomputed it",
+    ),
+    Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "trainer_logprobs=own, engine_logprobs=rollout, loss_mask=executed)",
+        "trainer_logprobs=own, engine_logprobs=rollout, loss_mask=torch.ones_like(executed))",
+        POLICY,
+        "rollout and actor are compared also in actions that were not executed",
+    ),
+    Fault(
         "rlinf/workers/actor/policy_passes.py",
         "tensor.to(device, non_blocking=True)",
         "tensor",

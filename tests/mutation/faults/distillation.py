@@ -63,8 +63,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "gap = rows_to_samples(trajectory.logprobs) - reference.to(trajectory.logprobs.device)",
-        "gap = reference.to(trajectory.logprobs.device) - rows_to_samples(trajectory.logprobs)",
+        "gap = logprobs - reference.to(logprobs.device)",
+        "gap = reference.to(logprobs.device) - logprobs",
         _POLICY_TEACHER,
         "the divergence from the teacher has the wrong sign",
     ),

@@ -41,6 +41,11 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
         "below algorithm.rewards_upper_bound",
     ),
     ({"algorithm.clip_ratio_c": 1.0}, "algorithm.clip_ratio_c", "Set it to 3.0"),
+    (
+        {"algorithm.loss_type": "decoupled_actor_critic", "algorithm.recompute_logprobs": True},
+        "algorithm.recompute_logprobs",
+        "Set algorithm.recompute_logprobs=false",
+    ),
     ({"algorithm.clip_ratio_low": 1.0}, "algorithm.clip_ratio_low", "(0, 1)"),
 ]
 

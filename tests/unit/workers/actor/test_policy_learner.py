@@ -25,6 +25,7 @@ from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import AlgorithmError, NumericalError
+from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.train_engine import MetricSums
 from rlinf.models import get_model
@@ -410,3 +411,50 @@ def test_inputs_of_a_rollout_stay_on_the_host(monkeypatch: pytest.MonkeyPatch) -
     assert learner.samples is not None
     assert {tensor.device.type for tensor in learner.samples.forward_inputs.values()} == {"cpu"}
     assert {learner.samples.logprobs.device.type, learner.samples.advantages.device.type} == {"meta"}
+
+
+def acted_in(precision: str, learner: PolicyLearner) -> Trajectory:
+    """Return a rollout by a copy of a learner's policy in a precision."""
+    trajectory, policy = make_trajectory(torch.float32), copy.deepcopy(learner.policy)
+    for parameter in policy.parameters():
+        parameter.data = parameter.data.to(DTYPES[precision])
+    states = trajectory.forward_inputs["states"].flatten(0, 1)
+    _, output = policy.predict_action_batch({"states": states}, mode="train")
+    rows = output.map(lambda tensor: tensor.unflatten(0, (STEPS, ENVS)))
+    inputs = rows.forward_inputs | {"states": trajectory.forward_inputs["states"]}
+    return dataclasses.replace(trajectory, forward_inputs=inputs, logprobs=rows.logprobs.float())
+
+
+def recomputing(*, recompute: bool = True) -> PolicyLearner:
+    """Return a learner whose policy, unlike a new one, says different things of different states."""
+    learner, _ = make_learner(make_trajectory(torch.float32))
+    for parameter in learner.policy.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    learner.algorithm = dataclasses.replace(learner.algorithm, recompute_logprobs=recompute)
+    return learner
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_first_ratio_is_one_with_recomputed_logprobs(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports, are_equal = [], []
+    for recompute in (False, True):
+        learner = recomputing(recompute=recompute)
+        rollout = acted_in("bf16", learner)
+        monkeypatch.setattr(learner.engine, "compute_dtype", DTYPES[precision])
+        reports.append(learner.compute_advantages(rollout))
+        first = recorded_losses(learner, monkeypatch)[0]
+        are_equal.append(torch.equal(first.logprobs[first.loss_mask], first.old_logprobs[first.loss_mask]))
+    assert are_equal == [False, True]
+    assert "mismatch_k3" not in reports[0]
+    assert 1e-7 < reports[1]["mismatch_k3"] < 1e-2
+    assert 1e-4 < reports[1]["mismatch_max_probability_difference"] < 0.1
+
+
+def test_where_rollout_and_actor_compute_alike_nothing_is_mismatched() -> None:
+    learner = recomputing()
+    rollout = acted_in("fp32", learner)
+    # What stands for actions that were not executed does not count.
+    rollout.logprobs[~rollout.executed] = 5.0
+    metrics = learner.compute_advantages(rollout)
+    assert metrics["mismatch_max_probability_difference"] < 1e-5
+    assert metrics["mismatch_ess"] == pytest.approx(1.0, abs=1e-5)
