@@ -13,6 +13,7 @@ from rlinf.config.schema.algorithm import (
     PPOLossConfig,
     RegularizedLossConfig,
 )
+from rlinf.config.schema.frozen_policy import FrozenPolicyKeys
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.config.schema.vla import VLAConfig
 
@@ -104,7 +105,7 @@ def check_advantage_keys(check: Check[EmbodiedConfig]) -> None:
 
 def check_teacher(check: Check[EmbodiedConfig]) -> None:
     """A teacher is compared with, has weights, and distillation has one."""
-    algorithm, model = check.cfg.algorithm, check.cfg.actor.model
+    algorithm = check.cfg.algorithm
     section, path = algorithm.teacher, "algorithm.teacher"
     names = f"adv_type={algorithm.adv_type} with loss_type={algorithm.loss_type}"
     if algorithm.advantage.needs_reference and not isinstance(algorithm.loss, RegularizedLossConfig):
@@ -122,7 +123,18 @@ def check_teacher(check: Check[EmbodiedConfig]) -> None:
             path,
             f"{names} compares with no other policy. Remove it, or set algorithm.adv_type=opd or algorithm.kl_beta.",
         )
-    its_model = section.model or model
+    check_weights(check, section, path)
+
+
+def check_weights(check: Check[EmbodiedConfig], section: FrozenPolicyKeys, path: str) -> None:
+    """A second policy has weights from one place.
+
+    Args:
+        check: Of the recipe.
+        section: What the second policy is.
+        path: Of the section.
+    """
+    its_model = section.model or check.cfg.actor.model
     if section.model_path is not None and not isinstance(its_model, VLAConfig):
         check.problem(
             f"{path}.model_path",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlinf.config.checks.algorithm_checks import check_weights
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import (
     DAggerLossConfig,
@@ -11,7 +12,7 @@ from rlinf.config.schema.algorithm import (
 )
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.env import NoEnvConfig
-from rlinf.config.schema.expert import ScriptedExpertConfig
+from rlinf.config.schema.expert import PolicyExpertConfig, ScriptedExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.root import CollectConfig, EmbodiedConfig
 from rlinf.config.schema.vla import FlowVLAConfig, VLAConfig
@@ -153,6 +154,8 @@ def check_dagger(check: Check[EmbodiedConfig]) -> None:
             "actor.model.num_action_chunks",
             f"received {model.num_action_chunks}; expert_type=scripted looks at every observation. Set it to 1.",
         )
+    if isinstance(loss.expert, PolicyExpertConfig):
+        check_weights(check, loss.expert, "algorithm.expert")
     if loss.takeover_distance is not None:
         unused = ("beta", "beta_decay")
         check.unused(loss, unused, "algorithm", "with algorithm.takeover_distance")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlinf.config.schema.base import ConfigSection
-from rlinf.config.schema.model import ModelConfig
+from rlinf.config.schema.frozen_policy import FrozenPolicyKeys
 from rlinf.registry import Registry
 
 
@@ -19,17 +19,8 @@ class ExpertConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyExpertConfig(ExpertConfig):
-    """``expert_type: policy``: a trained policy, which acts greedily."""
-
-    ckpt_path: str
-    """Its weights: a checkpoint folder, ``.pt`` or ``.safetensors``."""
-    model: ModelConfig | None = None
-    """Its model; null takes ``actor.model``."""
-
-    def required_files(self) -> dict[str, str]:
-        """Return the weights."""
-        return {"ckpt_path": self.ckpt_path}
+class PolicyExpertConfig(ExpertConfig, FrozenPolicyKeys):
+    """``expert_type: policy``: a trained policy, which acts greedily, in the precision of the rollout."""
 
 
 @dataclass(frozen=True, kw_only=True)

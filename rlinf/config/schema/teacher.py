@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rlinf.config.schema.base import ConfigSection
-from rlinf.config.schema.model import CausalLMConfig, ModelConfig
+from rlinf.config.schema.frozen_policy import FrozenPolicyKeys
+from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.train import FSDPConfig
 
 
@@ -25,21 +26,11 @@ class TeacherConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyTeacherConfig(ConfigSection):
+class PolicyTeacherConfig(FrozenPolicyKeys):
     """``algorithm.teacher`` of policies that act: a second policy with the same actions, which is never trained.
 
     It is on the actor's ranks, sharded as the policy is.
     """
 
-    model: ModelConfig | None = None
-    """Its model; null takes ``actor.model``."""
-    model_path: str | None = None
-    """Folder that it is read from instead of ``actor.model.model_path``; the rest of ``actor.model`` holds for it."""
-    ckpt_path: str | None = None
-    """Its weights, as a run has saved them: a checkpoint folder, ``.pt`` or ``.safetensors``."""
     enable_offload: bool = False
     """Move its weights to host memory while they are not in use."""
-
-    def required_files(self) -> dict[str, str]:
-        """Return the weights."""
-        return {} if self.ckpt_path is None else {"ckpt_path": self.ckpt_path}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from rlinf.config.schema.model import ModelConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.teacher import PolicyTeacherConfig
 from rlinf.config.schema.train import OptimConfig
-from rlinf.config.schema.vla import VLAConfig
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
@@ -44,7 +41,7 @@ class PolicyTeacher:
         """
         section = cfg.algorithm.teacher
         assert section is not None
-        model_cfg = teacher_model(section, cfg.actor.model)
+        model_cfg = section.model_beside(cfg.actor.model)
         model = get_policy(model_cfg, num_values=num_values(cfg), on_meta=True)
         engine = FSDPEngine(
             model,
@@ -74,16 +71,3 @@ class PolicyTeacher:
         if self.cfg.enable_offload:
             self.engine.offload()
         return found
-
-
-def teacher_model(section: PolicyTeacherConfig, policy: ModelConfig) -> ModelConfig:
-    """Return the section of a teacher's model.
-
-    Args:
-        section: The ``algorithm.teacher`` section.
-        policy: The ``actor.model`` section.
-    """
-    model = section.model or policy
-    if section.model_path is not None and isinstance(model, VLAConfig):
-        model = replace(model, model_path=section.model_path, is_lora=False)
-    return model

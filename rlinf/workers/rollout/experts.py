@@ -14,6 +14,7 @@ from rlinf.config.schema.expert import PolicyExpertConfig, ScriptedExpertConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.envs.scripted import make_scripted_policy
+from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
 
@@ -103,12 +104,19 @@ def build_teacher(recipe: EmbodiedConfig, policy: BasePolicy, device: torch.devi
 
 def build_policy_expert(cfg: PolicyExpertConfig, *, recipe: EmbodiedConfig, device: torch.device) -> Expert:
     """Build what ``expert_type: policy`` names."""
-    model = get_policy(cfg.model or recipe.actor.model)
+    model_cfg = cfg.model_beside(recipe.actor.model)
+    model = get_policy(model_cfg, on_meta=True)
+    precision = recipe.rollout.model.precision or model_cfg.precision
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(DTYPES[precision])
     # Importing what reads sharded checkpoints takes as long as importing torch: rollouts without an expert do without.
     from rlinf.hybrid_engines.train.state import load_weights
+    from rlinf.models.materialize import materialize
 
-    load_weights(Path(cfg.ckpt_path), model)
-    model.to(device).eval().requires_grad_(False)
+    materialize(model, device)
+    if cfg.ckpt_path is not None:
+        load_weights(Path(cfg.ckpt_path), model)
+    model.eval().requires_grad_(False)
 
     def act(obs: Observation) -> torch.Tensor:
         return model.predict_action_batch(obs, mode="eval")[0]

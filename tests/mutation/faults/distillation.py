@@ -83,10 +83,10 @@ FAULTS: list[Fault] = [
         "the teacher's scores are those of other samples",
     ),
     Fault(
-        "rlinf/workers/actor/policy_teacher.py",
-        "replace(model, model_path=section.model_path, is_lora=False)",
-        "replace(model, model_path=section.model_path)",
-        _POLICY_TEACHER,
+        "rlinf/config/schema/frozen_policy.py",
+        "replace(model, model_path=self.model_path, is_lora=False)",
+        "replace(model, model_path=self.model_path)",
+        ("tests/unit/config/schema/test_frozen_policy.py",),
         "a teacher whose adapters are merged gets new ones",
     ),
     Fault(

@@ -175,6 +175,20 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rollout/experts.py",
+        "precision = recipe.rollout.model.precision or model_cfg.precision",
+        "precision = model_cfg.precision",
+        "an expert fills the rollout's device in fp32",
+        _EXPERTS,
+    ),
+    _fault(
+        "rollout/experts.py",
+        "model_cfg = cfg.model_beside(recipe.actor.model)",
+        "model_cfg = cfg.model or recipe.actor.model",
+        "the expert is what the policy starts from",
+        _EXPERTS,
+    ),
+    _fault(
+        "rollout/experts.py",
         "            labelled = expert_mask\n",
         "            labelled = torch.ones_like(expert_mask)\n",
         "labels of states in which the expert did not take over are learned",

@@ -636,7 +636,7 @@ def test_prompts_with_videos_have_no_counterpart() -> None:
     assert ("data", "prompts with videos, which no model here reads") in migrate_recipe(published).missing
 
 
-def test_a_teacher_of_policies_is_read_from_its_own_folder() -> None:
+def test_a_teacher_or_expert_of_policies_is_read_from_its_own_folder() -> None:
     recipe = yaml.safe_load(PPO)
     for split in ("train", "eval"):
         recipe["env"][split] = {"total_num_envs": 8, "group_size": 1, **yaml.safe_load(LIBERO)}
@@ -650,6 +650,11 @@ def test_a_teacher_of_policies_is_read_from_its_own_folder() -> None:
     assert "expert" not in result.recipe["algorithm"]
     published = {**recipe, "runner": {**recipe["runner"], "expert_ckpt_path": "/teacher.pt"}}
     assert migrate_recipe(published).recipe["algorithm"]["teacher"]["ckpt_path"] == "/teacher.pt"
+    recipe["algorithm"] |= {"adv_type": "embodied_dagger", "loss_type": "embodied_dagger"}
+    recipe["rollout"]["recompute_logprobs"] = False
+    algorithm = migrate_recipe(recipe).recipe["algorithm"]
+    assert algorithm["expert"] == {"expert_type": "policy", "model_path": "/teacher"}
+    assert algorithm["recompute_logprobs"] is False
 
 
 AGENTS = """

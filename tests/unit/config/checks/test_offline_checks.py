@@ -47,6 +47,20 @@ def test_dagger_rolls_out_and_may_have_an_expert_of_another_model(recipe: Callab
     assert build_config(to_dict(cfg)) == cfg
 
 
+@pytest.mark.parametrize(
+    ("key", "path", "remedy"),
+    [
+        ({}, "ckpt_path", "has random weights without it"),
+        ({"model_path": "/p"}, "model_path", "is not read from a folder"),
+    ],
+)
+def test_a_policy_is_an_expert_with_weights(
+    recipe: Callable[..., dict[str, Any]], key: dict[str, str], path: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"algorithm\.expert\.{path}: .*{remedy}"):
+        validate_cfg(recipe(DAGGER | {"algorithm.expert": {"expert_type": "policy"} | key}))
+
+
 @pytest.mark.parametrize("changes", [BC, IQL, BC | {"env.eval": "DELETE"}])
 def test_a_run_without_training_environments_is_valid_and_reversible(
     recipe: Callable[..., dict[str, Any]], changes: dict[str, Any]

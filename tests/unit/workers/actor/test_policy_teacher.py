@@ -14,15 +14,12 @@ import torch
 from rlinf.algorithms.minibatch import plan_micro_batches
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.config.schema.teacher import PolicyTeacherConfig
-from rlinf.config.schema.vla import OpenVLAOFTConfig
 from rlinf.errors import CheckpointError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.policy_learner import PolicyLearner
-from rlinf.workers.actor.policy_teacher import teacher_model
 from tests.ranks import run_ranks
 from tests.unit.workers.actor.test_policy_learner import CHUNK, DIM, ENVS, make_trajectory
 
@@ -188,12 +185,3 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     save_teacher(tmp_path)
     with pytest.raises(CheckpointError, match=r"teacher\.pt"):
         make_learner(tmp_path, "actor.model.hidden_dims=[16]")
-
-
-def test_a_folder_takes_the_place_of_the_policys_without_its_adapters() -> None:
-    policy = OpenVLAOFTConfig(
-        model_type="openvla_oft", model_path="/student", unnorm_key="libero", action_dim=7, is_lora=True
-    )
-    section = PolicyTeacherConfig(model_path="/teacher")
-    assert teacher_model(section, policy) == replace(policy, model_path="/teacher", is_lora=False)
-    assert teacher_model(replace(section, model_path=None), policy) == policy

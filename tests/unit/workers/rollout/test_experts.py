@@ -1,5 +1,6 @@
 """What the expert labels, when it acts, and where experts come from."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +11,15 @@ import torch
 from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.algorithm import DAggerLossConfig
 from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
-from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.model import MLPPolicyConfig, ModelConfig
 from rlinf.errors import RegistryError
-from rlinf.models import get_model
+from rlinf.models import get_model, get_policy
+from rlinf.models.base_policy import BasePolicy
 from rlinf.models.trainable import TrainableModel
 from rlinf.workers.rollout import experts
 from rlinf.workers.rollout.experts import Teacher, register_expert
+from tests.unit.models.vla.pi_policies import pi_policy
+from tests.unit.models.vla.vla_policies import observations
 
 OBS = {"states": torch.zeros(400, 3)}
 EXPERT = torch.arange(400.0).view(400, 1, 1).expand(400, 1, 2) / 100
@@ -70,9 +74,39 @@ def test_a_trained_policy_is_an_expert(tmp_path: Path) -> None:
     policy = make_policy()
     torch.save(policy.state_dict(), tmp_path / "expert.pt")
     cfg = PolicyExpertConfig(expert_type="policy", ckpt_path=str(tmp_path / "expert.pt"), model=policy.cfg)
-    act = experts.experts.get("policy")(cfg, recipe=None, device=torch.device("cpu"))
+    act = experts.experts.get("policy")(cfg, recipe=recipe_of(policy.cfg), device=torch.device("cpu"))
     obs = {"states": torch.randn(5, 3)}
     torch.testing.assert_close(act(obs), policy.predict_action_batch(obs, mode="eval")[0])
+
+
+def recipe_of(model: ModelConfig, precision: str | None = None) -> Any:
+    rollout = SimpleNamespace(model=SimpleNamespace(precision=precision))
+    return SimpleNamespace(actor=SimpleNamespace(model=model), rollout=rollout)
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_a_published_folder_is_an_expert_in_the_precision_of_the_rollout(
+    tmp_path: Path, precision: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    published = pi_policy(tmp_path, "pi0", image_keys=["main_images", "wrist_images"])
+    built: list[BasePolicy] = []
+
+    def build(*args: Any, **keys: Any) -> BasePolicy:
+        built.append(get_policy(*args, **keys))
+        return built[0]
+
+    monkeypatch.setattr(experts, "get_policy", build)
+    student = replace(published.cfg, model_path=str(tmp_path / "student"))
+    cfg = PolicyExpertConfig(expert_type="policy", model_path=published.cfg.model_path)
+    act = experts.build_policy_expert(cfg, recipe=recipe_of(student, precision), device=torch.device("cpu"))
+    obs = observations() | {"states": torch.tensor([[0.1, -0.2, 0.3], [0.5, 0.9, -0.4], [-0.9, 0.0, 0.7]])}
+    expected, _ = published.predict_action_batch(obs, mode="eval")
+    tolerance = 1e-5 if precision is None else 0.1
+    torch.testing.assert_close(act(obs).float(), expected, atol=tolerance, rtol=tolerance)
+    dtypes = {parameter.dtype for parameter in built[0].parameters()}
+    assert dtypes == {torch.float32 if precision is None else torch.bfloat16}
+    assert not any(parameter.requires_grad for parameter in built[0].parameters())
 
 
 def test_a_scripted_policy_is_an_expert(monkeypatch: pytest.MonkeyPatch) -> None:
