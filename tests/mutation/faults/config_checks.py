@@ -40,6 +40,20 @@ FAULTS: list[Fault] = [
         "the plan forgets parameters that stay gathered",
     ),
     Fault(
+        "rlinf/config/checks/algorithm_checks.py",
+        "(algorithm.loss.needs_proximal_logprobs, ",
+        "(False, ",
+        ("tests/unit/config/checks/test_algorithm_checks.py",),
+        "log-probabilities are recomputed twice",
+    ),
+    Fault(
+        "rlinf/config/checks/algorithm_checks.py",
+        "(algorithm.staleness_threshold is not None, ",
+        "(False, ",
+        ("tests/unit/config/checks/test_algorithm_checks.py",),
+        "ratios to stale weights that acted are lost",
+    ),
+    Fault(
         "rlinf/config/checks/simulator_checks.py",
         "if env is None or not env.enable_offload or env.supports_offload:",
         "if True:",

@@ -44,7 +44,12 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (
         {"algorithm.loss_type": "decoupled_actor_critic", "algorithm.recompute_logprobs": True},
         "algorithm.recompute_logprobs",
-        "Set algorithm.recompute_logprobs=false",
+        "recomputes them for its proximal policy. Set algorithm.recompute_logprobs=false",
+    ),
+    (
+        {"algorithm.staleness_threshold": 1, "algorithm.recompute_logprobs": True},
+        "algorithm.recompute_logprobs",
+        "older weights that acted. Set algorithm.recompute_logprobs=false",
     ),
     ({"algorithm.clip_ratio_low": 1.0}, "algorithm.clip_ratio_low", "(0, 1)"),
 ]
