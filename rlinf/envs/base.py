@@ -246,6 +246,15 @@ class VectorEnv(abc.ABC):
         """int64 [B]; the reset-state ids (seeds) that the present episodes started from."""
         return torch.from_numpy(self._reset_states.ids(self._epoch, self._tracker.episodes))
 
+    def start_of(self, row: int, number: int) -> int:
+        """Return the reset-state id that an episode of the present rollout epoch starts from.
+
+        Args:
+            row: Its environment (0..B-1).
+            number: Its number within the rollout epoch, from 0.
+        """
+        return int(self._reset_states.ids(self._epoch, np.full(self.num_envs, number))[row])
+
     def reset(self, epoch: int) -> Observation:
         """Start a rollout epoch: a first episode in every environment.
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlinf.config.schema.env import EnvConfig
+from rlinf.errors import ConfigError
 from rlinf.utils.seeding import derive_seed
 
 
@@ -19,9 +20,10 @@ class ResetStates:
 
     - random: new ones for every (epoch, group, episode);
     - fixed (``use_fixed_reset_state_ids``): the same in every epoch;
-    - ordered (``use_ordered_reset_state_ids``): 0, 1, 2, ... over groups, then episodes: with ``N`` groups and ``K``
-      episodes that fit into one rollout epoch, episode ``k`` of group ``g`` in epoch ``e`` starts from
-      ``(e * K + k) * N + g``.
+    - ordered (``use_ordered_reset_state_ids``): 0, 1, 2, ... over groups, then over the ``E`` rollout epochs of a step,
+      then episodes: with ``N`` groups, episode ``k`` of group ``g`` in epoch ``e`` of a step starts from
+      ``(k * E + e) * N + g``. How many episodes fit into an epoch does not matter: an evaluation that counts ``K`` of
+      each environment plays ``0 .. K * E * N - 1``, each once. A next train step begins behind the most that fit.
 
     Args:
         cfg: The environment's configuration.
@@ -31,9 +33,9 @@ class ResetStates:
 
     def __init__(self, cfg: EnvConfig, *, num_envs: int, first_env: int) -> None:
         self.cfg = cfg
-        self.num_groups = -(-cfg.total_num_envs // cfg.group_size)
+        self.num_groups = cfg.num_groups
         self.groups: npt.NDArray[np.int64] = np.arange(first_env, first_env + num_envs) // cfg.group_size
-        self._episodes_per_epoch = max(1, cfg.max_steps_per_rollout_epoch // cfg.max_episode_steps)
+        self._ids_per_step = cfg.num_ordered_starts(1)
 
     def group_ids(self, epoch: int) -> npt.NDArray[np.int64]:
         """Return int64 [B]: equal for environments of one group in one epoch, different otherwise."""
@@ -43,7 +45,7 @@ class ResetStates:
         """Return the reset-state id of each environment's next episode.
 
         Args:
-            epoch: Rollout epoch, counted over the whole run.
+            epoch: Rollout epoch, counted over the whole run; from 0 in every evaluation.
             episodes: int64 [B]; number of the episode within the epoch, from 0.
 
         Returns:
@@ -59,5 +61,24 @@ class ResetStates:
         if self.cfg.use_fixed_reset_state_ids:
             epoch = 0
         if self.cfg.use_ordered_reset_state_ids:
-            return (epoch * self._episodes_per_epoch + episode) * self.num_groups + group
+            step, epoch = divmod(epoch, self.cfg.rollout_epoch)
+            number = (episode * self.cfg.rollout_epoch + epoch) * self.num_groups + group
+            return step * self._ids_per_step + number
         return derive_seed(self.cfg.seed, "reset_state", epoch, group, episode)
+
+
+def require_start_states(cfg: EnvConfig, available: int) -> None:
+    """Check that an evaluation does not play more start states than there are: some would be played twice.
+
+    Args:
+        cfg: A section.
+        available: Start states that it names.
+
+    Raises:
+        ConfigError: ``num_start_states`` is more than that.
+    """
+    if cfg.num_start_states is not None and cfg.num_start_states > available:
+        raise ConfigError(
+            f"env.*.num_start_states: received {cfg.num_start_states}; there are {available} start states. Set it to "
+            f"{available}, with as many environments x rollout epochs x episodes."
+        )

@@ -29,6 +29,7 @@ class EvalEpisode:
         number: Episodes that this environment ended before in the epoch.
         task: Description of its task; empty where the environment has none.
         metrics: ``success_once``, ``return`` and the like, by name.
+        start: Reset-state id that it began from; None in records of versions that did not write it.
     """
 
     epoch: int
@@ -36,6 +37,7 @@ class EvalEpisode:
     number: int
     task: str = ""
     metrics: dict[str, float] = field(default_factory=dict, compare=False)
+    start: int | None = field(default=None, compare=False)
 
 
 def mean_metrics(episodes: Sequence[EvalEpisode]) -> dict[str, float]:

@@ -61,6 +61,34 @@ def check_start_states(check: Check[EmbodiedConfig]) -> None:
         )
 
 
+def check_num_start_states(check: Check[EmbodiedConfig]) -> None:
+    """An evaluation that says how many start states it plays goes through them in order, each once."""
+    train, evaluation = check.cfg.env.train, check.cfg.env.eval
+    check.unused(train, ("num_start_states",), "env.train", "by training, which may begin from a state again")
+    if evaluation is None or evaluation.num_start_states is None:
+        return
+    path, wanted = "env.eval.num_start_states", evaluation.num_start_states
+    if not evaluation.use_ordered_reset_state_ids or evaluation.use_fixed_reset_state_ids:
+        check.problem(
+            path,
+            f"received {wanted}; sampled or fixed start states may repeat. Set "
+            "env.eval.use_ordered_reset_state_ids=true and env.eval.use_fixed_reset_state_ids=false, or "
+            f"{path}=null.",
+        )
+        return
+    groups, epochs = evaluation.num_groups, evaluation.rollout_epoch
+    episodes = evaluation.num_counted_episodes(check.cfg.actor.model.num_action_chunks)
+    played = groups * evaluation.group_size * epochs * episodes
+    if played != wanted or evaluation.group_size > 1:
+        check.problem(
+            path,
+            f"received {wanted}; {groups} groups of {evaluation.group_size} x {epochs} rollout epochs x {episodes} "
+            f"episodes that are counted = {played} episodes from {groups * epochs * episodes} start states. Change "
+            "env.eval.total_num_envs, group_size or rollout_epoch; for a part of the start states set "
+            f"{path}={groups * epochs * episodes}{' and group_size=1' if evaluation.group_size > 1 else ''}, or null.",
+        )
+
+
 def check_schedule(check: Check[EmbodiedConfig]) -> None:
     """A falling learning rate has an end, behind its warm-up."""
     cfg = check.cfg
@@ -203,6 +231,7 @@ RULES = (
     check_intervals,
     check_evaluation,
     check_start_states,
+    check_num_start_states,
     check_schedule,
     check_names,
     check_environments,

@@ -133,6 +133,9 @@ class EnvConfig(ConfigSection):
     use_ordered_reset_state_ids: bool = False
     """Go through reset states in order (0, 1, 2, ...) rather than sample them: evaluation covers each once. They are
     then the same for every ``seed``."""
+    num_start_states: PositiveInt | None = None
+    """Of ``env.eval``: how many start states an evaluation plays, in order and each exactly once; it is refused before
+    it begins where environments, rollout epochs and steps come to another number. null does not look."""
     seed: NonNegativeInt = 0
     """Seed of the reset states; has no effect with ``use_ordered_reset_state_ids``."""
     reward_coef: float = 1.0
@@ -171,6 +174,19 @@ class EnvConfig(ConfigSection):
         chunks_per_episode = -(-self.max_episode_steps // (num_action_chunks * repeats))
         chunks = self.max_steps_per_rollout_epoch // num_action_chunks
         return max(1, chunks // chunks_per_episode) if self.auto_reset else 1
+
+    @property
+    def num_groups(self) -> int:
+        """Groups over all environments."""
+        return -(-self.total_num_envs // self.group_size)
+
+    def num_ordered_starts(self, num_action_chunks: int) -> int:
+        """Return how many start states the counted episodes of all rollout epochs begin from, if they go in order.
+
+        Args:
+            num_action_chunks: As of ``num_counted_episodes``.
+        """
+        return self.num_counted_episodes(num_action_chunks) * self.rollout_epoch * self.num_groups
 
 
 @dataclass(frozen=True, kw_only=True)

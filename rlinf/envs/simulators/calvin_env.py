@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rlinf.config.schema.env import CalvinEnvConfig, EnvConfig
 from rlinf.envs.guests.calvin_chains import chains_that_begin
 from rlinf.envs.guests.calvin_tasks import TASKS
+from rlinf.envs.reset_states import require_start_states
 from rlinf.envs.simulators.guest_env import find_python, guest_arguments
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 from rlinf.errors import ConfigError
@@ -115,11 +116,11 @@ def check_calvin(cfg: EnvConfig) -> None:
 
     Raises:
         ConfigError: The interpreter or the simulator's folder is not there; ``cameras`` is empty or has one twice;
-            ``first_tasks`` as ``calvin_chains``.
+            ``first_tasks`` as ``calvin_chains``; ``num_start_states`` is more than there are chains.
     """
     assert isinstance(cfg, CalvinEnvConfig)
     if not cfg.cameras or len(set(cfg.cameras)) < len(cfg.cameras):
         raise ConfigError(f"env.*.cameras: received {cfg.cameras}; allowed are static and gripper, each once.")
-    calvin_chains(cfg)
+    require_start_states(cfg, len(calvin_chains(cfg)))
     find_python(cfg)
     find_source(cfg)

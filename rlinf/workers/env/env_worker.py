@@ -141,7 +141,7 @@ class EnvWorker(Worker):
         """
         cfg, stages = self._env_cfg("eval"), self._envs("eval")
         num_counted = cfg.num_counted_episodes(self.cfg.actor.model.num_action_chunks)
-        log = _EpisodeLog(first_env=self._rank * stages[0].num_envs, num_counted=num_counted)
+        log = _EpisodeLog(stages[0], num_counted=num_counted)
         said = time.monotonic()
         for epoch in range(cfg.rollout_epoch):
             log.epoch = epoch
@@ -237,12 +237,12 @@ class _EpisodeLog:
     """Collects the episodes of an evaluation.
 
     Args:
-        first_env: Global index of the first environment.
+        env: Plays them.
         num_counted: Episodes of each environment in each rollout epoch that count.
     """
 
-    def __init__(self, first_env: int, num_counted: int) -> None:
-        self.first_env = first_env
+    def __init__(self, env: VectorEnv, *, num_counted: int) -> None:
+        self.env = env
         self.num_counted = num_counted
         self.epoch = 0
         self.episodes: list[EvalEpisode] = []
@@ -254,11 +254,12 @@ class _EpisodeLog:
             return
         tasks = chunk.final_obs.get("task_descriptions", [""] * len(chunk.episodes))
         for row, task, metrics in zip(chunk.final_ids.tolist(), tasks, chunk.episodes, strict=True):
-            place = (self.epoch, self.first_env + row)
+            place = (self.epoch, self.env.first_env + row)
             number = self._ended[place]
             self._ended[place] += 1
             if number < self.num_counted:
-                self.episodes.append(EvalEpisode(*place, number=number, task=task, metrics=metrics))
+                start = self.env.start_of(row, number)
+                self.episodes.append(EvalEpisode(*place, number=number, task=task, metrics=metrics, start=start))
 
     def summary(self) -> str:
         """Return how many episodes have ended so far, and the share of them that succeeded."""

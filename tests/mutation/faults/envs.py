@@ -146,9 +146,15 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "reset_states.py",
-        "return (epoch * self._episodes_per_epoch + episode) * self.num_groups + group",
-        "return (epoch + episode) * self.num_groups + group",
+        "(episode * self.cfg.rollout_epoch + epoch) * self.num_groups + group",
+        "(episode + epoch) * self.num_groups + group",
         "ordered start states repeat from epoch to epoch",
+    ),
+    _fault(
+        "reset_states.py",
+        "return step * self._ids_per_step + number",
+        "return number",
+        "every train step begins with the start states of the first",
     ),
     _fault(
         "reset_states.py",

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from batch_env import BatchEnv, make_config, make_single
 from rule_envs import ordered, zeros
 
 from rlinf.envs.base import VectorEnv
+from rlinf.envs.reset_states import ResetStates
 
 
 @pytest.fixture(params=[BatchEnv, make_single], ids=["batch", "single"])
@@ -69,6 +71,22 @@ def test_ordered_ids_cover_each_state_once(make_env: Any) -> None:
                 seen += env.reset_state_ids.tolist()[::2]
                 env.chunk_step(zeros(4, 6))
     assert seen == list(range(12))
+
+
+def test_ordered_ids_do_not_depend_on_how_many_episodes_fit_into_an_epoch() -> None:
+    def ids(**kwargs: Any) -> list[list[int]]:
+        states = ResetStates(ordered(total_num_envs=3, rollout_epoch=5, **kwargs), num_envs=3, first_env=0)
+        return [states.ids(epoch, np.full(3, number)).tolist() for number in range(2) for epoch in range(5)]
+
+    seen = ids()
+    assert sum(seen, []) == list(range(30))
+    assert ids(max_steps_per_rollout_epoch=600) == ids(max_episode_steps=12) == ids(auto_reset=False) == seen
+
+
+def test_ordered_ids_go_on_in_the_next_train_step() -> None:
+    states = ResetStates(ordered(total_num_envs=3, rollout_epoch=2), num_envs=3, first_env=0)
+    seen = [states.ids(epoch, np.full(3, number)) for epoch in range(4) for number in range(2)]
+    assert sorted(np.concatenate(seen).tolist()) == list(range(24))
 
 
 def test_an_epoch_does_not_depend_on_those_before(make_env: Any) -> None:

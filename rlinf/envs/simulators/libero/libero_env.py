@@ -33,7 +33,7 @@ class LiberoEnv(SingleEnvVectorEnv):
 
     def __init__(self, cfg: LiberoEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
         check_libero(cfg)
-        starts, num_groups = libero_starts(cfg), -(-cfg.total_num_envs // cfg.group_size)
+        starts = libero_starts(cfg)
         groups = [(first_env + row) // cfg.group_size for row in range(num_envs)]
         super().__init__(
             cfg,
@@ -51,7 +51,7 @@ class LiberoEnv(SingleEnvVectorEnv):
                 "disturbance": cfg.disturbance,
                 "assets_path": cfg.assets_path,
             },
-            row_kwargs=[{"own_task": starts.own_task(group, num_groups)} for group in groups],
+            row_kwargs=[{"own_task": starts.own_task(group, cfg.num_groups)} for group in groups],
         )
         self._is_rlds = cfg.action_convention == "rlds"
 

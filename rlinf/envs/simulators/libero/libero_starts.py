@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlinf.config.schema.env import EnvConfig, LiberoEnvConfig, LiberoSuite
+from rlinf.envs.reset_states import require_start_states
 from rlinf.errors import ConfigError
 
 NUM_TASKS: dict[LiberoSuite, int] = {
@@ -78,10 +79,11 @@ def check_libero(cfg: EnvConfig) -> None:
     """Check the filters of a section; see ``EnvConfig.readiness_check``.
 
     Raises:
-        ConfigError: As ``libero_starts``; or ``show_objects`` is set for another suite than ``libero_object``.
+        ConfigError: As ``libero_starts``; ``num_start_states`` is more than there are; or ``show_objects`` is set for
+            another suite than ``libero_object``.
     """
     assert isinstance(cfg, LiberoEnvConfig)
-    libero_starts(cfg)
+    require_start_states(cfg, len(libero_starts(cfg)))
     if cfg.show_objects and cfg.task_suite_name != "libero_object":
         raise ConfigError(
             f"env.*.show_objects: received true; {cfg.task_suite_name} does not always have one object to move and one "

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from changed_recipes import CNN, REWARD, SAC, assert_mended
 
+from rlinf.config import validate_cfg
+from rlinf.errors import ConfigError
+
 # (changes to the base recipe, path at the start of the line, remedy within the line)
 MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (
@@ -25,6 +28,12 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
         "env.train.use_ordered_reset_state_ids",
         "evaluated where it has learned",
     ),
+    (
+        {"env.eval.num_start_states": 8},
+        "env.eval.num_start_states",
+        "Set env.eval.use_ordered_reset_state_ids=true",
+    ),
+    ({"env.train.num_start_states": 8}, "env.train.num_start_states", "not used by training"),
     (
         {"env.eval.max_steps_per_rollout_epoch": 50},
         "env.eval.max_steps_per_rollout_epoch",
@@ -60,3 +69,24 @@ def test_a_mistake_is_located_with_its_remedy(
     recipe: Callable[..., dict[str, Any]], changes: dict[str, Any], path: str, remedy: str
 ) -> None:
     assert_mended(recipe(changes), path, remedy)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "played"),
+    [
+        ({"total_num_envs": 5}, "5 groups of 1 x 1 rollout epochs x 1 episodes that are counted = 5 episodes"),
+        ({"total_num_envs": 5, "rollout_epoch": 3}, "= 15 episodes from 15 start states"),
+        ({"total_num_envs": 14, "group_size": 2}, "= 14 episodes from 7 start states"),
+        ({"total_num_envs": 8, "group_size": 2}, "= 8 episodes from 4 start states"),
+    ],
+)
+def test_start_states_that_are_skipped_or_repeated_are_refused(
+    recipe: Callable[..., dict[str, Any]], sizes: dict[str, int], played: str
+) -> None:
+    keys = {"num_start_states": 7, "use_ordered_reset_state_ids": True, "auto_reset": False, **sizes}
+    changes = {f"env.eval.{name}": value for name, value in keys.items()}
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(recipe(changes))
+    assert played in str(caught.value)
+    right = {**changes, "env.eval.total_num_envs": 7, "env.eval.group_size": 1, "env.eval.rollout_epoch": 1}
+    validate_cfg(recipe(right))

@@ -30,6 +30,12 @@ def test_only_episodes_that_end_however_long_they_last_are_counted(
     assert make(**keys).num_counted_episodes(chunk) == expected
 
 
+def test_start_states_are_counted_by_group_epoch_and_episode() -> None:
+    cfg = make(total_num_envs=9, group_size=3, rollout_epoch=5)
+    assert (cfg.num_groups, cfg.num_ordered_starts(1), cfg.num_ordered_starts(4)) == (3, 60, 45)
+    assert make(total_num_envs=10, group_size=3).num_groups == 4
+
+
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [

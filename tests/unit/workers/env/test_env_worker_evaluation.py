@@ -78,6 +78,42 @@ def test_every_environment_counts_equally_often(steps: int, num_chunks: int, cou
     assert places == [(e, env, k) for e in range(2) for env in range(NUM_ENVS) for k in range(counted)]
 
 
+@pytest.mark.parametrize(
+    ("steps", "limit", "num_chunks", "epochs", "wrappers", "counted"),
+    [
+        # 440 / 220 would be two episodes of 220 steps, but 55 chunks of 8 hold one of 28 chunks.
+        (440, 220, 8, 4, "", 1),
+        (63, 7, 3, 3, "", 7),
+        (45, 11, 5, 3, "", 3),
+        # An action that is repeated three times lets an episode of 10 steps end after four of them.
+        (20, 10, 1, 3, "{name: action_repeat, num_repeats: 3}", 5),
+        (14, 9, 2, 5, "{name: action_repeat, num_repeats: 3}", 3),
+    ],
+)
+def test_an_ordered_evaluation_plays_every_start_exactly_once(
+    steps: int, limit: int, num_chunks: int, epochs: int, wrappers: str, counted: int
+) -> None:
+    keys = [
+        "env.eval.use_ordered_reset_state_ids=true",
+        f"env.eval.max_episode_steps={limit}",
+        f"env.eval.rollout_epoch={epochs}",
+        f"+env.eval.wrappers=[{wrappers}]",
+        f"env.eval.num_start_states={NUM_ENVS * epochs * counted}",
+        *(f"env.train.max_steps_per_rollout_epoch={num_chunks}", "actor.global_batch_size=16"),
+        "actor.micro_batch_size=16",
+    ]
+    episodes = evaluate(steps, *keys, num_chunks=num_chunks)
+    assert sorted(episode.start for episode in episodes) == list(range(NUM_ENVS * epochs * counted))
+
+
+def test_an_episode_says_which_start_state_it_began_from() -> None:
+    episodes = evaluate(2 * LIMIT, "env.eval.use_ordered_reset_state_ids=true", "env.eval.rollout_epoch=2")
+    # Those with even seeds succeed.
+    assert [episode.metrics["success_once"] for episode in episodes] == [
+        float(episode.start is not None and episode.start % 2 == 0) for episode in episodes
+    ]
+
+
 def test_half_of_the_start_states_is_a_half() -> None:
     ordered = evaluate(2 * LIMIT, "env.eval.use_ordered_reset_state_ids=true")
     assert mean_metrics(ordered)["eval/success_once"] == 0.5

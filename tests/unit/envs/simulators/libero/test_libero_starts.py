@@ -69,6 +69,8 @@ def test_filters_split_training_from_evaluation() -> None:
         ({"task_id_filter": []}, "task_id_filter"),
         ({"trial_id_filter": [3, 3]}, "trial_id_filter.*each task has the numbers 0 to 49, each once"),
         ({"task_suite_name": "libero_goal", "show_objects": True}, "show_objects.*libero_goal"),
+        ({"num_start_states": 501}, "num_start_states: received 501; there are 500"),
+        ({"num_start_states": 101, "task_id_filter": [0, 1]}, "num_start_states: received 101; there are 100"),
     ],
 )
 def test_wrong_filters_are_named_without_a_simulator(wrong: dict[str, object], told: str) -> None:
@@ -78,4 +80,4 @@ def test_wrong_filters_are_named_without_a_simulator(wrong: dict[str, object], t
 
 def test_right_filters_pass() -> None:
     check_libero(libero_config(task_suite_name="libero_90", task_id_filter=[89], trial_id_filter=[49]))
-    check_libero(libero_config(show_objects=True))
+    check_libero(libero_config(show_objects=True, num_start_states=500))
