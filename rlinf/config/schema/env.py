@@ -231,8 +231,13 @@ class MetaWorldEnvConfig(EnvConfig):
     readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.metaworld.metaworld_tasks:tasks_of"
 
     task_name: str = "reach-v3"
-    """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark, or
-    ``mt3`` for three tasks to learn from images in minutes."""
+    """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark,
+    ``ml10`` or ``ml45`` for those of one of its splits, or ``mt3`` for three tasks to learn from images in minutes."""
+    task_split: Literal["train", "test"] = "train"
+    """Of ``ml10`` and ``ml45``: the tasks to learn from, or the five that are kept from training."""
+    num_goals: PositiveInt | None = None
+    """Start states of each task, that is positions of objects and goal; Meta-World's benchmarks have 50. null samples
+    ever new ones."""
     image_size: PositiveInt | None = None
     """Height and width of a camera's images; ``states`` then hold the hand and the opening of the gripper alone."""
     render_quality: RenderQuality = "full"
@@ -242,7 +247,7 @@ class MetaWorldEnvConfig(EnvConfig):
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the simulator."""
-        return ("metaworld",)
+        return ("metaworld", "mujoco")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -281,9 +281,21 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "simulators/metaworld/metaworld_env.py",
-        '"num_tasks": 1 if cfg.image_size else len(tasks),',
+        '"num_tasks": 1 if cfg.image_size or cfg.task_name in SPLITS else len(tasks),',
         '"num_tasks": 1,',
         "tasks learned together cannot be told apart without images",
+    ),
+    _fault(
+        "simulators/metaworld/metaworld_env.py",
+        '"hides_goal": cfg.task_name in SPLITS,',
+        '"hides_goal": False,',
+        "the goal of meta-learning is shown",
+    ),
+    _fault(
+        "simulators/metaworld/metaworld_single.py",
+        "return seed // num_tasks % num_goals",
+        "return seed % num_goals",
+        "a task that groups share misses some of its start states",
     ),
     _fault(
         "simulators/metaworld/metaworld_expert.py",

@@ -130,10 +130,11 @@ FAULTS: list[Fault] = [
         "quaternion[:3] * np.arccos(w) / length",
         "half the angle",
     ),
-    _fault(
-        _SCENE,
+    Fault(
+        "rlinf/envs/opengl.py",
         'and "MUJOCO_GL" not in os.environ:',
         "and True:",
+        ("tests/unit/envs/test_opengl.py",),
         "the OpenGL that the user named is replaced",
     ),
     _fault(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rlinf.envs.opengl import choose_opengl
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.frankasim.frankasim_scene import FINGER_OPEN, HOME
 from rlinf.envs.simulators.mujoco_cameras import MujocoCameras
@@ -38,9 +38,8 @@ class FrankaArm:
     """
 
     def __init__(self, scene: str, *, has_images: bool, is_light: bool) -> None:
-        if has_images and "DISPLAY" not in os.environ:
-            # MuJoCo would try GLFW first, which cannot work without a display; read when it is imported.
-            os.environ.setdefault("MUJOCO_GL", "egl")
+        if has_images:
+            choose_opengl()
         self._mujoco: Any = require("mujoco", needed_by="env_type=frankasim")
         self.model = self._mujoco.MjModel.from_xml_string(scene)
         self.data = self._mujoco.MjData(self.model)

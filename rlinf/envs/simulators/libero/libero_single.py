@@ -13,11 +13,12 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlinf.envs.opengl import choose_opengl
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.libero.libero_assets import find_assets, load_suite
 from rlinf.envs.simulators.libero.libero_starts import LiberoStarts
 from rlinf.envs.simulators.mujoco_cameras import MujocoCameras
-from rlinf.envs.simulators.robosuite.robosuite_scene import axis_angle, choose_opengl, numpy_seeded, scene_cameras
+from rlinf.envs.simulators.robosuite.robosuite_scene import axis_angle, numpy_seeded, scene_cameras
 from rlinf.envs.single_env import SingleStep
 from rlinf.utils.optional import require
 

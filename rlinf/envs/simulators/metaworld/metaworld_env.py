@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlinf.config.schema.env import MetaWorldEnvConfig
 from rlinf.envs.simulators.metaworld.metaworld_single import make_metaworld_env
-from rlinf.envs.simulators.metaworld.metaworld_tasks import tasks_of
+from rlinf.envs.simulators.metaworld.metaworld_tasks import SPLITS, tasks_of
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 
 
@@ -19,6 +19,9 @@ class MetaWorldEnv(SingleEnvVectorEnv):
 
     With ``task_name: mt10`` or ``mt50`` group ``g`` of the environments has the task ``g % T`` of the benchmark's
     ``T``, and keeps it; without images a one-hot of the task is appended to ``states``, which are then [B, 39 + T].
+    So it is with ``ml10`` and ``ml45`` and the tasks of ``task_split``, without a one-hot, and ``states`` have zeros
+    where the goal is. With ``num_goals`` a reset-state id names one of so many start states of each task: ids in
+    order go through all tasks' first ones, then the second ones.
 
     Args:
         cfg: Its configuration.
@@ -39,7 +42,9 @@ class MetaWorldEnv(SingleEnvVectorEnv):
             first_env=first_env,
             factory=make_metaworld_env,
             kwargs={
-                "num_tasks": 1 if cfg.image_size else len(tasks),
+                "num_tasks": 1 if cfg.image_size or cfg.task_name in SPLITS else len(tasks),
+                "hides_goal": cfg.task_name in SPLITS,
+                "goals": None if cfg.num_goals is None else (len(tasks), cfg.num_goals),
                 "image_size": cfg.image_size,
                 "is_light": cfg.render_quality == "light",
                 "shows_objects": cfg.show_objects,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlinf.envs.opengl import choose_opengl
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.metaworld.metaworld_rotation import use_plain_rotation
 from rlinf.envs.simulators.metaworld.metaworld_tasks import TASK_DESCRIPTIONS
@@ -23,6 +23,8 @@ _CAMERA_POSITION = (0.75, 0.075, 0.7)
 """Where published policies' images are taken from: nearer than where the camera is in Meta-World."""
 _NUM_PROPRIO = 4
 """Numbers of the state that tell of the robot itself: the hand's position and the opening of the gripper."""
+_GOAL = slice(36, 39)
+"""Where the state has the goal."""
 # Time limits are VectorEnv's; Meta-World's own would end episodes after 500 steps.
 _NO_LIMIT = 2**62
 # Meta-World's reset runs the reset of the model twice (about 9 ms instead of 5). In these tasks the first pass moves
@@ -56,6 +58,9 @@ class MetaWorldSingleEnv:
         image_size: Height and width of the images that observations have; None is none.
         is_light: Render these without shadow maps and multisampling.
         shows_objects: Whether observations with images have ``objects``.
+        hides_goal: Whether ``states`` have zeros where the goal is.
+        goals: Numbers of tasks and of start states of each that reset-state ids go through; None lets each id name
+            another.
     """
 
     def __init__(
@@ -67,10 +72,11 @@ class MetaWorldSingleEnv:
         image_size: int | None,
         is_light: bool,
         shows_objects: bool,
+        hides_goal: bool = False,
+        goals: tuple[int, int] | None = None,
     ) -> None:
-        if (render or image_size) and "DISPLAY" not in os.environ:
-            # MuJoCo would try GLFW first, which cannot work without a display; read when the first image is rendered.
-            os.environ.setdefault("MUJOCO_GL", "egl")
+        if render or image_size:
+            choose_opengl()
         env_dict = require(
             "metaworld.env_dict",
             needed_by="env_type=metaworld",
@@ -97,7 +103,7 @@ class MetaWorldSingleEnv:
         self._description = TASK_DESCRIPTIONS[task_name]
         self._task_code = task_code
         self._camera = _Camera(env, image_size, is_light=is_light) if image_size else None
-        self._shows_objects = shows_objects
+        self._shows_objects, self._hides_goal, self._goals = shows_objects, hides_goal, goals
         self.action_space: gymnasium.Space[Any] = env.action_space
         self.observation_space = self._space(env.sawyer_observation_space.shape[0])
 
@@ -112,7 +118,7 @@ class MetaWorldSingleEnv:
         """Sample the positions and return the first observation."""
         env = self._env
         # env.reset(seed=...) ignores its argument.
-        env.np_random = np.random.default_rng(seed)
+        env.np_random = np.random.default_rng(self._start(seed))
         if self._reset_twice:
             return env.reset()[0]
         env.curr_path_length = 0
@@ -121,6 +127,13 @@ class MetaWorldSingleEnv:
         env._prev_obs = obs[:18].copy()
         obs[18:36] = env._prev_obs
         return obs
+
+    def _start(self, seed: int) -> int:
+        """Return the number of the start state that a reset-state id names."""
+        if self._goals is None:
+            return seed
+        num_tasks, num_goals = self._goals
+        return seed // num_tasks % num_goals
 
     def step(self, action: Any) -> SingleStep:
         """Execute one action."""
@@ -136,6 +149,8 @@ class MetaWorldSingleEnv:
         """
         state = raw.astype(np.float32)
         if self._camera is None:
+            if self._hides_goal:
+                state[_GOAL] = 0.0
             states = np.concatenate([state, self._task_code])
             return {"states": states, "task_descriptions": self._description}
         row = {
@@ -212,6 +227,8 @@ def make_metaworld_env(
     image_size: int | None = None,
     is_light: bool = False,
     shows_objects: bool = False,
+    hides_goal: bool = False,
+    goals: tuple[int, int] | None = None,
 ) -> MetaWorldSingleEnv:
     """Build one environment.
 
@@ -223,6 +240,8 @@ def make_metaworld_env(
         image_size: See ``MetaWorldSingleEnv``, as of the others.
         is_light: Render images without shadow maps and multisampling.
         shows_objects: Whether observations with images have ``objects``.
+        hides_goal: Whether ``states`` have zeros where the goal is.
+        goals: See ``MetaWorldSingleEnv``.
 
     Raises:
         MissingPackageError: Meta-World is not installed.
@@ -235,4 +254,6 @@ def make_metaworld_env(
         image_size=image_size,
         is_light=is_light,
         shows_objects=shows_objects,
+        hides_goal=hides_goal,
+        goals=goals,
     )

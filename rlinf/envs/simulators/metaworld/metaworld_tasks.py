@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlinf.config.schema.env import MetaWorldEnvConfig
+from rlinf.envs.reset_states import require_start_states
 from rlinf.errors import ConfigError
 from rlinf.registry import did_you_mean
 
@@ -78,27 +79,62 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
 }
 """Tasks of each multi-task benchmark, in the order of the one-hot part of the observation; ``mt3`` is not Meta-World's
 own."""
+_ML45_TEST = ("bin-picking-v3", "box-close-v3", "hand-insert-v3", "door-lock-v3", "door-unlock-v3")
+SPLITS: dict[str, dict[str, tuple[str, ...]]] = {
+    "ml10": {
+        "train": (
+            "reach-v3",
+            "push-v3",
+            "pick-place-v3",
+            "door-open-v3",
+            "drawer-close-v3",
+            "button-press-topdown-v3",
+            "peg-insert-side-v3",
+            "window-open-v3",
+            "sweep-v3",
+            "basketball-v3",
+        ),
+        "test": ("drawer-open-v3", "door-close-v3", "shelf-place-v3", "sweep-into-v3", "lever-pull-v3"),
+    },
+    "ml45": {"train": tuple(name for name in TASK_DESCRIPTIONS if name not in _ML45_TEST), "test": _ML45_TEST},
+}
+"""Tasks of each benchmark that asks how a policy does tasks that training does not have, by ``task_split``. States do
+not show the goal there, and no one-hot names the task."""
 
 
 def tasks_of(cfg: MetaWorldEnvConfig) -> tuple[str, ...]:
     """Return the names of the tasks that ``cfg.task_name`` stands for.
 
     Raises:
-        ConfigError: There is no such task, or the groups are not a multiple of a benchmark's tasks.
+        ConfigError: There is no such task, it has no such split, the groups are not a multiple of a benchmark's tasks,
+            or ``num_start_states`` is more than there are.
     """
-    if cfg.task_name in TASK_DESCRIPTIONS:
-        return (cfg.task_name,)
-    if cfg.task_name not in BENCHMARKS:
-        names = [*BENCHMARKS, *sorted(TASK_DESCRIPTIONS)]
-        raise ConfigError(
-            f"env.*.task_name: Meta-World has no task '{cfg.task_name}'.{did_you_mean(cfg.task_name, names)} "
-            f"Its benchmarks and tasks: {', '.join(names)}."
-        )
-    tasks = BENCHMARKS[cfg.task_name]
+    tasks = _named_tasks(cfg)
     share = len(tasks) * cfg.group_size
-    if cfg.total_num_envs % share:
+    if cfg.total_num_envs % share and len(tasks) > 1:
         raise ConfigError(
             f"env.*.total_num_envs={cfg.total_num_envs} does not share out evenly among the {len(tasks)} tasks of "
             f"task_name={cfg.task_name} in groups of {cfg.group_size}; set it to a multiple of {share}."
         )
+    if cfg.num_goals is not None:
+        require_start_states(cfg, len(tasks) * cfg.num_goals)
     return tasks
+
+
+def _named_tasks(cfg: MetaWorldEnvConfig) -> tuple[str, ...]:
+    if cfg.task_name in SPLITS:
+        return SPLITS[cfg.task_name][cfg.task_split]
+    if cfg.task_split != "train":
+        raise ConfigError(
+            f"env.*.task_split: received {cfg.task_split}; task_name={cfg.task_name} has no splits. Remove it, or set "
+            f"task_name to one of {', '.join(SPLITS)}."
+        )
+    if cfg.task_name in TASK_DESCRIPTIONS:
+        return (cfg.task_name,)
+    if cfg.task_name not in BENCHMARKS:
+        names = [*BENCHMARKS, *SPLITS, *sorted(TASK_DESCRIPTIONS)]
+        raise ConfigError(
+            f"env.*.task_name: Meta-World has no task '{cfg.task_name}'.{did_you_mean(cfg.task_name, names)} "
+            f"Its benchmarks and tasks: {', '.join(names)}."
+        )
+    return BENCHMARKS[cfg.task_name]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes.util
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,13 +42,3 @@ def axis_angle(quaternion: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.zeros(3)
     scaled: npt.NDArray[np.float64] = quaternion[:3] * 2.0 * np.arccos(w) / length
     return scaled
-
-
-def choose_opengl() -> None:
-    """Name the OpenGL that renders without a display, unless one is named.
-
-    robosuite loads it as soon as it is imported, whether images are rendered or not, and MuJoCo would try GLFW first,
-    which needs a display.
-    """
-    if "DISPLAY" not in os.environ and "MUJOCO_GL" not in os.environ:
-        os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"

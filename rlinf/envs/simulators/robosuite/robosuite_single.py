@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlinf.config.schema.env import RobosuiteEnvConfig
+from rlinf.envs.opengl import choose_opengl
 from rlinf.envs.raw_chunk import Frame
-from rlinf.envs.simulators.robosuite.robosuite_scene import axis_angle, choose_opengl, numpy_seeded, scene_cameras
+from rlinf.envs.simulators.robosuite.robosuite_scene import axis_angle, numpy_seeded, scene_cameras
 from rlinf.envs.simulators.robosuite.robosuite_tasks import TASK_DESCRIPTIONS
 from rlinf.envs.single_env import SingleStep
 from rlinf.utils.optional import require

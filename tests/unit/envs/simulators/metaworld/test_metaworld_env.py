@@ -6,7 +6,7 @@ from builtin_configs import metaworld_config
 
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import check_vector_env
-from rlinf.envs.simulators.metaworld.metaworld_tasks import BENCHMARKS, TASK_DESCRIPTIONS
+from rlinf.envs.simulators.metaworld.metaworld_tasks import BENCHMARKS, SPLITS, TASK_DESCRIPTIONS
 
 
 # One task that is reset in one pass, one that needs two.
@@ -57,3 +57,27 @@ def test_tasks_that_are_seen_are_told_apart_by_their_sentence_alone() -> None:
         assert obs["objects"].shape == (3, 39)
         assert obs["main_images"].shape == (3, 16, 16, 3)
         check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=3))
+
+
+def test_tasks_that_are_kept_from_training_show_neither_goal_nor_number() -> None:
+    pytest.importorskip("metaworld")
+    cfg = metaworld_config(task_name="ml45", task_split="test", total_num_envs=10)
+    with make_vector_env(cfg, num_envs=10) as env:
+        obs = env.reset(0)
+        assert obs["states"].shape == (10, 39)
+        assert not obs["states"][:, 36:].any()
+        assert obs["states"][:, :36].any(0).sum() > 6
+        assert obs["task_descriptions"][::2] == [TASK_DESCRIPTIONS[name] for name in SPLITS["ml45"]["test"]]
+
+
+def test_each_task_has_so_many_start_states_in_order() -> None:
+    pytest.importorskip("metaworld")
+    keys = {"task_name": "ml10", "task_split": "test", "total_num_envs": 10, "group_size": 1, "num_goals": 3}
+    cfg = metaworld_config(**keys, rollout_epoch=3, use_ordered_reset_state_ids=True, auto_reset=False)
+    with make_vector_env(cfg, num_envs=10) as env:
+        states = torch.stack([env.reset(epoch)["states"] for epoch in range(3)])
+    # Environments e and e + 5 have one task: of its goals 0, 1, 2 they begin with 0 and 1, then 2 and 0, then 1 and 2.
+    for task in range(5):
+        starts = [states[epoch, row].tolist() for epoch in range(3) for row in (task, task + 5)]
+        assert starts[:3] == starts[3:]
+        assert len({tuple(start) for start in starts}) == 3

@@ -6,7 +6,7 @@ import pytest
 from builtin_configs import metaworld_config
 
 from rlinf.envs import make_vector_env
-from rlinf.envs.simulators.metaworld.metaworld_tasks import BENCHMARKS, TASK_DESCRIPTIONS
+from rlinf.envs.simulators.metaworld.metaworld_tasks import BENCHMARKS, SPLITS, TASK_DESCRIPTIONS, tasks_of
 from rlinf.errors import ConfigError, MissingPackageError
 
 
@@ -37,3 +37,33 @@ def test_benchmarks_are_those_of_metaworld() -> None:
     env_dict = pytest.importorskip("metaworld.env_dict")
     assert BENCHMARKS["mt10"] == tuple(env_dict.MT10_V3)
     assert BENCHMARKS["mt50"] == tuple(env_dict.MT50_V3)
+
+
+@pytest.mark.parametrize("name", ["ml10", "ml45"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_splits_are_those_of_metaworld(name: str, split: str) -> None:
+    env_dict = pytest.importorskip("metaworld.env_dict")
+    published = getattr(env_dict, f"{name.upper()}_V3")[split]
+    assert sorted(SPLITS[name][split]) == sorted(published)
+    assert len(SPLITS[name][split]) == {"ml10train": 10, "ml45train": 45}.get(name + split, 5)
+
+
+def test_a_split_shares_its_tasks_out() -> None:
+    cfg = metaworld_config(task_name="ml45", task_split="test", total_num_envs=10)
+    assert tasks_of(cfg) == SPLITS["ml45"]["test"]
+    assert not {*tasks_of(cfg)} & {*tasks_of(metaworld_config(task_name="ml45", total_num_envs=90))}
+    with pytest.raises(ConfigError, match=r"total_num_envs=12 .* multiple of 10"):
+        tasks_of(metaworld_config(task_name="ml45", task_split="test", total_num_envs=12))
+
+
+def test_benchmarks_without_splits_refuse_one() -> None:
+    for name in ("mt10", "reach-v3"):
+        with pytest.raises(ConfigError, match=f"task_split: received test; task_name={name} has no splits"):
+            tasks_of(metaworld_config(task_name=name, task_split="test", total_num_envs=10))
+
+
+def test_an_evaluation_plays_no_goal_twice() -> None:
+    keys = {"task_name": "ml45", "task_split": "test", "total_num_envs": 10, "num_goals": 50}
+    tasks_of(metaworld_config(**keys, num_start_states=250))
+    with pytest.raises(ConfigError, match="num_start_states: received 255; there are 250"):
+        tasks_of(metaworld_config(**keys, num_start_states=255))

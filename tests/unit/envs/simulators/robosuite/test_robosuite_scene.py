@@ -2,14 +2,13 @@
 
 import contextlib
 import ctypes.util
-import os
 
 import numpy as np
 import pytest
 from robosuite_simulator import make_sim
 
 from rlinf.envs.raw_chunk import Frame
-from rlinf.envs.simulators.robosuite.robosuite_scene import axis_angle, choose_opengl, numpy_seeded, scene_cameras
+from rlinf.envs.simulators.robosuite.robosuite_scene import axis_angle, numpy_seeded, scene_cameras
 
 
 @pytest.fixture
@@ -42,28 +41,6 @@ def test_numpys_global_generator_is_seeded_and_restored() -> None:
         raise RuntimeError
     assert np.array_equal(np.random.get_state()[1], before)
     assert first == np.random.RandomState(7).uniform()
-
-
-@pytest.mark.parametrize(
-    ("environment", "has_egl", "chosen"),
-    [
-        ({}, True, "egl"),
-        ({}, False, "osmesa"),
-        ({"MUJOCO_GL": "osmesa"}, True, "osmesa"),
-        ({"DISPLAY": ":0"}, True, None),
-    ],
-)
-def test_without_a_display_an_opengl_that_is_installed_is_named(
-    environment: dict[str, str], has_egl: bool, chosen: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("DISPLAY", "MUJOCO_GL"):
-        monkeypatch.setenv(name, "")  # so that what is chosen is taken back
-        monkeypatch.delenv(name)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(ctypes.util, "find_library", lambda name: "found" if has_egl and name == "EGL" else None)
-    choose_opengl()
-    assert os.environ.get("MUJOCO_GL") == chosen
 
 
 def colours(image: Frame) -> set[str]:
