@@ -34,6 +34,7 @@ from rlinf.envs.raw_chunk import (
     take_rows,
 )
 from rlinf.envs.reset_states import ResetStates
+from rlinf.envs.versions import simulator_versions
 from rlinf.envs.video import VideoRecorder
 from rlinf.envs.wrappers import build_wrappers
 from rlinf.errors import ConfigError, EnvironmentFailure, EpisodeRestoreError, RLinfError
@@ -206,6 +207,10 @@ class VectorEnv(abc.ABC):
             Observations, ``B`` rows.
         """
         raise NotImplementedError
+
+    def versions(self) -> dict[str, str]:
+        """Return what results depend on besides ``cfg``: versions of the simulator, its assets, and what renders."""
+        return simulator_versions(self.cfg)
 
     # -- what users call -----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.errors import CommTimeoutError, WorkerDiedError, WorkerError
+from rlinf.runners.evaluation_record import evaluation_record
 from rlinf.runners.output_paths import video_folders
 from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.scheduler import Channel, WorkerGroup, wait_all
@@ -110,7 +111,11 @@ class EmbodiedRunner(StepRunner):
         """Run the evaluation environments greedily, from the same states every time."""
         self.logger.phase("evaluation")
         ranks, _ = wait_all(self.env.evaluate(), self.rollout.evaluate())
-        return self.logger.log_evaluation(self.step, [episode for rank in ranks for episode in rank])
+        record = None
+        if self.cfg.runner.only_eval:
+            versions = self.env.simulator_versions().wait()[0]
+            record = evaluation_record(self.cfg, versions, self.logger.begins_at)
+        return self.logger.log_evaluation(self.step, [episode for rank in ranks for episode in rank], record)
 
     def throughput(self, step_seconds: float) -> Metrics:
         """See ``StepRunner``: environment steps."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rlinf.checkpoint import CheckpointManager, checkpoint_step
 from rlinf.config import to_dict
@@ -28,6 +30,7 @@ from rlinf.telemetry.rundir import (
 )
 from rlinf.telemetry.trace import PHASE_PREFIX, STEP_MARK, Phases, instant
 from rlinf.telemetry.trace_export import trace_path
+from rlinf.utils.files import write_atomic
 from rlinf.utils.secrets import hide_for_record
 from rlinf.utils.signals import hear_interrupts
 
@@ -192,19 +195,25 @@ class RunLogger:
         interval = self.cfg.runner.val_check_interval
         return interval > 0 and (step % interval == 0 or step == self.cfg.runner.total_steps)
 
-    def log_evaluation(self, step: int, episodes: list[EvalEpisode]) -> dict[str, float]:
+    def log_evaluation(
+        self, step: int, episodes: list[EvalEpisode], record: Mapping[str, Any] | None = None
+    ) -> dict[str, float]:
         """Record the episodes of an evaluation, and show them where a run does nothing else.
 
         Args:
             step: Steps made before.
             episodes: Of all ranks, in any order.
+            record: What they depend on (``evaluation_record``), for a file of its own next to theirs.
 
         Returns:
             Their means, under ``eval/``.
         """
         self.num_evaluations += 1
         episodes = sorted(episodes)
-        write_episodes(self.folder / EVALUATIONS_FOLDER / f"step_{step:08d}.jsonl", episodes)
+        file = self.folder / EVALUATIONS_FOLDER / f"step_{step:08d}.jsonl"
+        write_episodes(file, episodes)
+        if record is not None:
+            write_atomic(file.with_suffix(".json"), json.dumps(record, indent=1) + "\n")
         if self.cfg.runner.only_eval and episodes:
             self.console.show(evaluation_table(episodes))
         return mean_metrics(episodes)

@@ -215,8 +215,8 @@ def record_launch(
         "host": socket.gethostname(),
         "command": [hide_in_argument(part) for part in (command or (sys.executable, *sys.argv))],
         "seed": seed,
-        "versions": _versions(),
-        "git": _git_state(Path(__file__).parent),
+        "versions": package_versions(),
+        "git": git_state(),
     }
     if placement is not None:
         launch["placement"] = placement
@@ -279,7 +279,7 @@ def _launches(folder: Path) -> list[Any]:
         raise ConfigError(f"{path} cannot be read ({error}); move it away to go on in this folder") from error
 
 
-def _versions() -> dict[str, str | None]:
+def package_versions() -> dict[str, str | None]:
     """Return the versions of what decides results, from package metadata: nothing is imported for it."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -290,8 +290,9 @@ def _versions() -> dict[str, str | None]:
     return versions
 
 
-def _git_state(folder: Path) -> dict[str, Any] | None:
-    """Return commit and cleanliness of the working tree that holds the code, or None outside of one."""
+def git_state() -> dict[str, Any] | None:
+    """Return ``commit`` and ``changed`` of the working tree that holds the code, or None outside of one."""
+    folder = Path(__file__).parent
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None

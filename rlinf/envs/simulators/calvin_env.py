@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -14,6 +13,7 @@ from rlinf.envs.guests.calvin_tasks import TASKS
 from rlinf.envs.reset_states import require_start_states
 from rlinf.envs.simulators.guest_env import find_python, guest_arguments
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
+from rlinf.envs.versions import hash_files
 from rlinf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ class CalvinEnv(SingleEnvVectorEnv):
         arguments = guest_arguments(cfg, "calvin", params)
         super().__init__(cfg, num_envs=num_envs, first_env=first_env, **arguments)
 
+    def versions(self) -> dict[str, str]:
+        """See ``VectorEnv``; those of the guest's interpreter."""
+        assert isinstance(self.cfg, CalvinEnvConfig)
+        return calvin_versions(self.cfg)
+
 
 def calvin_chains(cfg: CalvinEnvConfig) -> list[Chain]:
     """Return the chains that a section plays, by reset-state id.
@@ -91,16 +96,15 @@ def find_source(cfg: CalvinEnvConfig) -> Path:
 
 
 def calvin_versions(cfg: CalvinEnvConfig) -> dict[str, str]:
-    """Return the versions that results depend on: PyBullet's, and a hash of the simulator's code and settings.
+    """Return the versions that results depend on: PyBullet's, and a hash of the simulator's code, settings and scenes.
 
     Raises:
         ConfigError: The interpreter, PyBullet in it, or the simulator's folder is not there.
     """
-    source, found = find_source(cfg), hashlib.sha256()
-    for folder in ("calvin_env", "conf"):
-        for file in sorted((source / folder).rglob("*")):
-            if file.suffix in {".py", ".yaml"}:
-                found.update(str(file.relative_to(source)).encode() + file.read_bytes())
+    source = find_source(cfg)
+    files = [
+        file for folder in ("calvin_env", "conf", "data") for file in (source / folder).rglob("*") if file.is_file()
+    ]
     code = "from importlib.metadata import version; print(version('pybullet'))"
     run = subprocess.run([find_python(cfg), "-c", code], capture_output=True, text=True, check=False)
     if run.returncode != 0:
@@ -108,7 +112,7 @@ def calvin_versions(cfg: CalvinEnvConfig) -> dict[str, str]:
             f"env.*.python: received '{cfg.python}', which has no pybullet. Install it: bash requirements/install.sh "
             "embodied --guest calvin"
         )
-    return {"pybullet": run.stdout.strip(), "calvin_env": found.hexdigest()[:12]}
+    return {"pybullet": run.stdout.strip(), "calvin_env": hash_files(files, source)}
 
 
 def check_calvin(cfg: EnvConfig) -> None:

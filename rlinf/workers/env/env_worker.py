@@ -161,6 +161,10 @@ class EnvWorker(Worker):
             self.last_obs = []  # the robot is not any more where training left it
         return log.episodes
 
+    def simulator_versions(self) -> dict[str, str]:
+        """Return what the results of an evaluation depend on besides the recipe; see ``VectorEnv.versions``."""
+        return self._envs("eval")[0].versions()
+
     def _rollout_epoch(self, mode: Mode, obs: list[Observation], report: Callable[[ChunkStep], None]) -> None:
         stages = self._envs(mode)
         chunks = self._env_cfg(mode).max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks

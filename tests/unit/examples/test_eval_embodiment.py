@@ -20,7 +20,7 @@ def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_lists_every_suite_with_what_it_plays() -> None:
     shown = launch("--help").stdout
-    assert len(SUITES) == 6
+    assert len(SUITES) == 18
     for suite in SUITES:
         assert f"{suite} " in shown
     assert "all 500 published start states once, at most 280 actions each" in shown
@@ -34,7 +34,9 @@ def test_a_suite_is_evaluated_by_its_own_configuration(name: str) -> None:
     assert "runner.only_eval=true" in run.stdout
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize(
+    "suite", [suite for suite in SUITES if suite.startswith(("libero", "calvin", "metaworld", "robosuite"))]
+)
 def test_a_suite_is_played_by_another_model(suite: str) -> None:
     (file,) = (ROOT / "evaluations").glob(f"*/{suite}.yaml")
     published = load_recipe(file, ["actor.model.model_path=models/oft"]).actor.model

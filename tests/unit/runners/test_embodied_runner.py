@@ -134,3 +134,15 @@ def test_an_interrupted_run_saves_the_episodes_of_its_last_whole_step(tmp_path: 
         assert tail.index(("rollout", "close", None)) < tail.index(("env", "save_episodes", 2))
         assert ("env", "close", None) not in tail
     assert (runner.logger.checkpoints.root / "global_step_2" / "COMPLETE").exists()
+
+
+def test_an_evaluation_by_itself_says_what_it_depends_on(tmp_path: Path) -> None:
+    keys = ("runner.only_eval=true", "runner.eval_initial_policy=true")
+    runner, calls = make_runner(tmp_path, *keys, **{"env.simulator_versions": {"simulator": "3.1"}})
+    runner.run()
+    record = json.loads((runner.logger.folder / "evaluations/step_00000000.json").read_text(encoding="utf-8"))
+    assert record["versions"]["simulator"] == "3.1"
+    assert record["env"]["env_type"] == "gymnasium"
+    trained, calls = make_runner(tmp_path / "trained", "runner.val_check_interval=1", "runner.max_epochs=1")
+    trained.run()
+    assert "simulator_versions" not in {call[1] for call in calls}

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from rlinf.envs.versions import hash_files
 from rlinf.errors import ConfigError
 from rlinf.utils.optional import require
 
@@ -65,18 +66,20 @@ def load_suite(name: str, assets: Path) -> Any:
 
 
 def libero_versions(assets_path: str | None) -> dict[str, str]:
-    """Return what results depend on: versions of the simulator, and whose assets they are.
+    """Return what results depend on: versions of the simulator, whose assets they are, and a hash of these files.
 
     Raises:
         ConfigError: The assets are not there.
     """
     packages = ("mujoco", "robosuite", "bddl", "hf-libero")
     versions = {package: importlib.metadata.version(package) for package in packages}
-    standins = find_assets(assets_path) / _STANDINS
+    assets = find_assets(assets_path)
+    standins = assets / _STANDINS
     own = "published"
     if standins.is_file():
         own = f"stand-ins ({sum(bool(line.strip()) for line in standins.read_text(encoding='utf-8').splitlines())})"
-    return {**versions, "assets": own}
+    content = hash_files((file for file in assets.rglob("*") if file.is_file()), assets)
+    return {**versions, "assets": own, "assets_sha256": content}
 
 
 def _write_paths(assets: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from rlinf.config.schema.env import LiberoEnvConfig
 from rlinf.envs.action_conventions import libero_from_rlds
+from rlinf.envs.simulators.libero.libero_assets import libero_versions
 from rlinf.envs.simulators.libero.libero_single import make_libero_env
 from rlinf.envs.simulators.libero.libero_starts import check_libero, libero_starts
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
@@ -54,6 +55,11 @@ class LiberoEnv(SingleEnvVectorEnv):
             row_kwargs=[{"own_task": starts.own_task(group, cfg.num_groups)} for group in groups],
         )
         self._is_rlds = cfg.action_convention == "rlds"
+
+    def versions(self) -> dict[str, str]:
+        """See ``VectorEnv``; also whose assets there are."""
+        assert isinstance(self.cfg, LiberoEnvConfig)
+        return super().versions() | libero_versions(self.cfg.assets_path)
 
     def prepare_actions(self, actions: torch.Tensor) -> Any:
         """See ``VectorEnv``; actions of another convention are turned into robosuite's."""

@@ -38,6 +38,15 @@ def test_versions_say_whose_assets_they_are(tmp_path: Path, monkeypatch: pytest.
     found = libero_versions(str(folder))
     assert found["assets"] == "published"
     assert found["robosuite"] == "robosuite-1"
-    assert set(found) == {"mujoco", "robosuite", "bddl", "hf-libero", "assets"}
+    assert set(found) == {"mujoco", "robosuite", "bddl", "hf-libero", "assets", "assets_sha256"}
     (folder / "STANDINS.txt").write_text("bowl.msh\n\nbasket.msh\n", encoding="utf-8")
     assert libero_versions(str(folder))["assets"] == "stand-ins (2)"
+
+
+def test_versions_say_what_the_assets_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda package: f"{package}-1")
+    folder = assets(tmp_path / "assets")
+    (folder / "scenes" / "table.xml").write_text("<one/>", encoding="utf-8")
+    first = libero_versions(str(folder))["assets_sha256"]
+    (folder / "scenes" / "table.xml").write_text("<two/>", encoding="utf-8")
+    assert libero_versions(str(folder))["assets_sha256"] != first
