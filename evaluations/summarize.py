@@ -171,7 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", help="those of the evaluation")
     parsed = parser.parse_args(arguments)
     if parsed.compare:
-        return compare(*parsed.compare, allowed=parsed.allow)
+        first, second = parsed.compare
+        return compare(first, second, parsed.allow)
     if parsed.recipe is None:
         parser.error("name a recipe or an evaluation's folder, or two files behind --compare")
     folder = Path(parsed.recipe)

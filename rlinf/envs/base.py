@@ -115,7 +115,7 @@ class VectorEnv(abc.ABC):
         self._rule = EpisodeRule(cfg.max_episode_steps, cfg.ignore_terminations)
         self._wrappers = build_wrappers(cfg, num_envs=num_envs)
         self._recorder = VideoRecorder(cfg.video_cfg, num_envs=num_envs, first_env=first_env)
-        self._collector = EpisodeCollector(cfg.data_collection, num_envs=num_envs, first_env=first_env)
+        self._collector = EpisodeCollector(cfg, num_envs=num_envs, first_env=first_env)
         self._epoch = 0
         self._active: BoolArray = np.zeros(num_envs, np.bool_)
         self._obs: RawObservation | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.config.schema.env import DataCollectionConfig
+from rlinf.config.schema.env import EnvConfig
 from rlinf.data.datasets.lerobot.format import Columns, LeRobotEpisode
 from rlinf.data.datasets.lerobot.writer import LeRobotWriter, WriterOptions
 from rlinf.envs.raw_chunk import ChunkRequest, RawChunk, RawObservation, take_rows
@@ -26,7 +26,7 @@ class EpisodeCollector:
     ``next.success``. An episode that has not ended when its rollout epoch does is left out.
 
     Args:
-        cfg: ``data_collection``; nothing happens unless ``enabled``.
+        env: The environments' section; nothing happens unless ``data_collection.enabled``.
         num_envs: Environments of this instance.
         first_env: Global index of the first.
 
@@ -35,7 +35,8 @@ class EpisodeCollector:
         MissingPackageError: pyarrow is not installed.
     """
 
-    def __init__(self, cfg: DataCollectionConfig, *, num_envs: int, first_env: int) -> None:
+    def __init__(self, env: EnvConfig, *, num_envs: int, first_env: int) -> None:
+        cfg = env.data_collection
         self.enabled = cfg.enabled
         self._cfg = cfg
         self._frames: list[list[dict[str, Any]]] = [[] for _ in range(num_envs)]
@@ -49,7 +50,7 @@ class EpisodeCollector:
         part = Path(cfg.save_dir) / f"{PART_PREFIX}{first_env:06d}"
         # What a worker that died has left; the whole evaluation is made again.
         shutil.rmtree(part, ignore_errors=True)
-        self._writer = LeRobotWriter(part, writer_options(cfg))
+        self._writer = LeRobotWriter(part, writer_options(env))
 
     def start_epoch(self, obs: RawObservation) -> None:
         """Begin an episode in every environment; those that had not ended are dropped."""
@@ -116,9 +117,15 @@ class EpisodeCollector:
         self._writer.add(LeRobotEpisode(columns, self._tasks[row]))
 
 
-def writer_options(cfg: DataCollectionConfig) -> WriterOptions:
-    """Return how the data set of a recipe is written."""
-    return WriterOptions(fps=cfg.fps, robot_type=cfg.robot_type, use_videos=cfg.use_videos)
+def writer_options(env: EnvConfig) -> WriterOptions:
+    """Return how the data set is written whose episodes are played in an environment, given its section."""
+    cfg, rendering = env.data_collection, env.rendering
+    return WriterOptions(
+        fps=cfg.fps,
+        robot_type=cfg.robot_type,
+        use_videos=cfg.use_videos,
+        rendering={"env_type": env.env_type, **rendering} if rendering else None,
+    )
 
 
 def _row(obs: RawObservation, row: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from rlinf.config.schema.env import DataCollectionConfig
+from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.datasets.lerobot import LeRobotDataset, merge_datasets
 from rlinf.envs.episode_collector import PART_PREFIX, writer_options
@@ -53,14 +53,14 @@ def collected_episodes(cfg: EmbodiedConfig) -> Iterator[EmbodiedConfig]:
     evaluation = dataclasses.replace(cfg.env.eval, data_collection=dataclasses.replace(collection, save_dir=str(parts)))
     try:
         yield dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, eval=evaluation))
-        _publish(sorted(parts.glob(f"{PART_PREFIX}*")), root, collection)
+        _publish(sorted(parts.glob(f"{PART_PREFIX}*")), root, cfg.env.eval)
     finally:
         shutil.rmtree(parts, ignore_errors=True)
     dataset = LeRobotDataset(root)
     get_logger(__name__).info("%d episodes, %d frames: %s", dataset.num_episodes, dataset.num_frames, root)
 
 
-def _publish(parts: list[Path], root: Path, collection: DataCollectionConfig) -> None:
+def _publish(parts: list[Path], root: Path, env: EnvConfig) -> None:
     if not parts:
         raise DatasetError(
             "No episode was kept. Set env.eval.rollout_epoch higher, or env.eval.data_collection.only_success=false."
@@ -68,4 +68,4 @@ def _publish(parts: list[Path], root: Path, collection: DataCollectionConfig) ->
     if len(parts) == 1:
         rename_durably(parts[0], root)
     else:
-        merge_datasets(parts, root, writer_options(collection))
+        merge_datasets(parts, root, writer_options(env))

@@ -24,6 +24,7 @@ from rlinf.envs.readiness import check_env_config, imports_simulator
 from rlinf.errors import CheckpointError, ConfigError, DatasetError, MissingPackageError, RLinfError
 from rlinf.models.language.model_path import require_model_path
 from rlinf.runners.output_paths import find_checkpoint
+from rlinf.runners.rendering import rendering_differences
 from rlinf.telemetry.backends import check_backends
 from rlinf.telemetry.rundir import check_run_dir
 from rlinf.utils.optional import is_installed, missing_package
@@ -160,6 +161,12 @@ def check_files(cfg: RLinfConfig) -> Iterator[RLinfError]:
                 )
 
 
+def check_rendering(cfg: RLinfConfig) -> Iterator[RLinfError]:
+    """Environments show images that are rendered as those of the demonstrations, where these say how."""
+    if isinstance(cfg, EmbodiedConfig):
+        yield from rendering_differences(cfg)
+
+
 def check_environments(cfg: RLinfConfig) -> Iterator[RLinfError]:
     """Tasks and registered environments have the names that the recipe gives; imports no simulator."""
     yield from _check_environments(cfg, with_simulators=False)
@@ -190,6 +197,7 @@ CHECKS: tuple[Check, ...] = (
     check_packages,
     check_weights,
     check_files,
+    check_rendering,
     check_environments,
     check_registered_environments,
 )

@@ -1,5 +1,7 @@
 """Write the statistics of a LeRobot data set into a policy's folder, in the form of its model.
 
+Where the data set says how its images were rendered, the folder then says so too: another rendering is refused later.
+
     python toolkits/vla/write_statistics.py results/langpick/demonstrations --model results/langpick/openpi_base
 
 Quantiles are exact, over all frames. Those of random tiny models (``tiny``) are replaced.
@@ -17,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlinf.data.datasets.lerobot import LeRobotDataset
+from rlinf.runners.rendering import RENDERING_FILE
 
 _TINY = "tiny"
 
@@ -56,6 +59,14 @@ def write_statistics(folder: Path, name: str, entries: dict[str, dict[str, list[
     (folder / "dataset_statistics.json").write_text(json.dumps({name: entries}) + "\n", encoding="utf-8")
 
 
+def write_rendering(folder: Path, rendering: dict[str, Any] | None) -> None:
+    """Write how images were rendered into a policy's folder; None removes what it said before."""
+    path = folder / RENDERING_FILE
+    path.unlink(missing_ok=True)
+    if rendering is not None:
+        path.write_text(json.dumps(rendering, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Write what the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -66,6 +77,7 @@ def main() -> None:
     columns = {"action": "action", "proprio": "observation.state"}
     entries = {entry: statistics_of(dataset.column(column)) for entry, column in columns.items()}
     write_statistics(args.model, args.dataset.name, entries)
+    write_rendering(args.model, dataset.info.rendering)
     print(f"wrote the statistics of {dataset.num_frames} frames into {args.model}")
 
 

@@ -71,6 +71,8 @@ class FrameStackConfig(WrapperConfig):
     """Keys of the observation that are stacked, for example ``[main_images]``."""
 
 
+_RENDERING = ("image_size", "wrist_image_size", "render_quality", "cameras", "main_camera", "wrist_camera")
+"""Keys that decide how images look, of the environments that have them."""
 MODEL_POLICIES = ("greedy", "sample")
 """Values of ``data_collection.policy`` that run the recipe's model."""
 
@@ -174,6 +176,12 @@ class EnvConfig(ConfigSection):
         chunks_per_episode = -(-self.max_episode_steps // (num_action_chunks * repeats))
         chunks = self.max_steps_per_rollout_epoch // num_action_chunks
         return max(1, chunks // chunks_per_episode) if self.auto_reset else 1
+
+    @property
+    def rendering(self) -> dict[str, Any]:
+        """What decides how the images look that a policy sees, by key; empty where it sees none."""
+        found = {name: getattr(self, name) for name in _RENDERING if hasattr(self, name)}
+        return found if found.get("image_size") is not None else {}
 
     @property
     def num_groups(self) -> int:
@@ -414,6 +422,11 @@ class ManiSkillEnvConfig(EnvConfig):
     def required_packages(self) -> tuple[str, ...]:
         """Return the simulator."""
         return ("mani_skill",)
+
+    @property
+    def rendering(self) -> dict[str, Any]:
+        """See ``EnvConfig``."""
+        return {"sensor_configs": self.init_params["sensor_configs"]} if "sensor_configs" in self.init_params else {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ _METAWORLD = ("tests/unit/envs/simulators/metaworld/test_metaworld_tasks.py",)
 _VERSIONS = ("tests/unit/envs/test_versions.py",)
 _RECORD = ("tests/unit/runners/test_evaluation_record.py",)
 _COMPARISON = ("tests/unit/examples/test_compare_evaluations.py",)
+_RENDERING = ("tests/unit/runners/test_rendering.py",)
 _SUMMARY = ("tests/unit/examples/test_summarize.py",)
 _WORKER = ("tests/unit/workers/env/test_env_worker_evaluation.py",)
 
@@ -145,5 +146,33 @@ FAULTS: list[Fault] = [
         "starts.own_task(0, env.num_groups)",
         _SUMMARY,
         "all environments play the same task",
+    ),
+    Fault(
+        "rlinf/runners/rendering.py",
+        "if shown.get(key) != rendering.get(key):",
+        "if key in shown and shown.get(key) == rendering.get(key):",
+        _RENDERING,
+        "images that look otherwise are accepted",
+    ),
+    Fault(
+        "rlinf/runners/rendering.py",
+        'rendering.get("env_type") != env.env_type',
+        "False",
+        _RENDERING,
+        "images of another simulator are compared",
+    ),
+    Fault(
+        "rlinf/runners/rendering.py",
+        "if env is None or not _acts_by_model(env):",
+        "if env is None:",
+        _RENDERING,
+        "new demonstrations have to look as the old ones",
+    ),
+    Fault(
+        "rlinf/envs/episode_collector.py",
+        'rendering={"env_type": env.env_type, **rendering} if rendering else None,',
+        "rendering=None,",
+        ("tests/unit/envs/test_episode_collector.py",),
+        "a data set does not say how its images were rendered",
     ),
 ]

@@ -1,5 +1,6 @@
 """What is collected is what happened: actions replayed in the simulator itself give the same frames."""
 
+import json
 from pathlib import Path
 
 import gymnasium
@@ -7,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 from batch_env import BatchEnv
+from builtin_configs import metaworld_config
+from langpick_configs import langpick_config
 
 from rlinf.config.schema.env import DataCollectionConfig, EnvConfig, GymnasiumEnvConfig
 from rlinf.data.datasets.lerobot import LeRobotDataset, check_dataset
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
-from rlinf.envs.episode_collector import EpisodeCollector
+from rlinf.envs.episode_collector import EpisodeCollector, writer_options
 from rlinf.errors import ConfigError
 
 
@@ -107,4 +110,16 @@ def test_a_success_in_mid_episode_counts(tmp_path: Path) -> None:
 
 def test_collecting_needs_a_folder() -> None:
     with pytest.raises(ConfigError, match="save_dir"):
-        EpisodeCollector(DataCollectionConfig(enabled=True), num_envs=1, first_env=0)
+        EpisodeCollector(langpick_config(data_collection=DataCollectionConfig(enabled=True)), num_envs=1, first_env=0)
+
+
+def test_a_data_set_says_how_its_images_were_rendered(tmp_path: Path) -> None:
+    collection = DataCollectionConfig(enabled=True, save_dir=str(tmp_path))
+    cfg = langpick_config(data_collection=collection, image_size=16, render_quality="full", auto_reset=False)
+    assert writer_options(cfg).rendering == {"env_type": "langpick", "image_size": 16, "render_quality": "full"}
+    assert writer_options(metaworld_config(data_collection=collection)).rendering is None
+    with make_cartpole(tmp_path / "states") as env:
+        env.reset(0)
+        env.chunk_step(torch.zeros(3, 30, dtype=torch.int64))
+        env.finish_collection()
+    assert "rendering" not in json.loads((tmp_path / "states/part_000000/meta/info.json").read_text(encoding="utf-8"))

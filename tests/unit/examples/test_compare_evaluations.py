@@ -100,6 +100,10 @@ def test_policies_of_two_kinds_are_compared_by_how_they_act(made: dict[str, Any]
     assert differences(made, changed(other, "execution", "precision", "bf16"))
 
 
+def test_a_key_that_begins_like_one_that_may_differ_bites(made: dict[str, Any]) -> None:
+    assert differences(made, changed(made, "model", "model_path_of_the_expert")) != []
+
+
 def test_a_key_may_be_allowed_to_differ(made: dict[str, Any]) -> None:
     other = changed(made, "versions", "commit", "0123")
     assert differences(made, other)

@@ -121,10 +121,14 @@ class Info:
     splits: dict[str, str] = field(default_factory=dict)
     data_path: str = DATA_PATH
     video_path: str | None = None
+    rendering: dict[str, Any] | None = None
+    """How a simulator rendered the images, by key of its section, next to its ``env_type``; not LeRobot's own."""
 
     def write(self, root: Path) -> None:
         """Write it into a data set."""
         record = asdict(self) | {"features": {name: feature.to_json() for name, feature in self.features.items()}}
+        if self.rendering is None:
+            del record["rendering"]
         write_json(root / INFO_PATH, record)
 
     @staticmethod

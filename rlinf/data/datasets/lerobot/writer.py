@@ -45,6 +45,7 @@ class WriterOptions:
         use_videos: Store camera images as videos rather than as single images.
         data_file_mb: Size, in MB, at which the next data file is begun.
         video_file_mb: The same for videos.
+        rendering: See ``Info``.
     """
 
     fps: int
@@ -52,6 +53,7 @@ class WriterOptions:
     use_videos: bool = False
     data_file_mb: int = 100
     video_file_mb: int = 200
+    rendering: dict[str, Any] | None = None
 
 
 class LeRobotWriter:
@@ -152,6 +154,7 @@ class LeRobotWriter:
             video_files_size_in_mb=self.options.video_file_mb,
             splits={"train": f"0:{len(self._episodes)}"},
             video_path=VIDEO_PATH if self._num_videos else None,
+            rendering=self.options.rendering,
         ).write(self._folder)
         total = join_stats(self._stats)
         write_json(

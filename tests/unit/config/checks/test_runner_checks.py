@@ -78,6 +78,7 @@ def test_a_mistake_is_located_with_its_remedy(
         ({"total_num_envs": 5, "rollout_epoch": 3}, "= 15 episodes from 15 start states"),
         ({"total_num_envs": 14, "group_size": 2}, "= 14 episodes from 7 start states"),
         ({"total_num_envs": 8, "group_size": 2}, "= 8 episodes from 4 start states"),
+        ({"total_num_envs": 7, "group_size": 7}, "= 7 episodes from 1 start states"),
     ],
 )
 def test_start_states_that_are_skipped_or_repeated_are_refused(
