@@ -89,7 +89,7 @@ def _play(
             cfg.env.train, total_num_envs=size, group_size=1, auto_reset=False, seed=env_seed, reward_coef=1.0
         )
         env = make_vector_env(train, num_envs=size)
-        space = env.action_space
+        space = env.policy_space
         low, high = (torch.as_tensor(bound, dtype=torch.float32).flatten() for bound in (space.low, space.high))
         obs, rows = env.reset(0), []
         for _ in range(train.max_episode_steps):

@@ -59,7 +59,7 @@ class ActionLog:
         """Append a chunk.
 
         Args:
-            actions: [B, C, ...], as the simulator took them.
+            actions: [B, C, ...], as policies say them.
             executed: bool [B, C]; true for the leading actions of a row, then false.
         """
         self._reserve(int(self.lengths.max()) + actions.shape[1], actions)

@@ -15,6 +15,7 @@ import torch
 
 from rlinf.config.schema.env import EnvConfig
 from rlinf.data.messages.embodied import ChunkStep, Observation
+from rlinf.envs.action_conventions import convention_of
 from rlinf.envs.action_log import ActionLog, ReplaySegment
 from rlinf.envs.actions import ActionFormat
 from rlinf.envs.episode_collector import EpisodeCollector
@@ -120,8 +121,10 @@ class VectorEnv(abc.ABC):
         self._active: BoolArray = np.zeros(num_envs, np.bool_)
         self._obs: RawObservation | None = None
         self._shown: Observation = {}
+        self._convention = convention_of(cfg)
         self._log: ActionLog | None = ActionLog(num_envs) if self._is_restored_by("replay") else None
         self._request: ChunkRequest | None = None
+        self._said: Any = None
         self._action_format: ActionFormat | None = None
         self._offloaded = False
         self._closed = False
@@ -155,7 +158,7 @@ class VectorEnv(abc.ABC):
         """Execute one action in each active environment.
 
         Args:
-            actions: [B, ...], one column of what ``prepare_actions`` returned.
+            actions: [B, ...], one column of what ``prepare_actions`` returned, in the simulator's convention.
             active: bool [B]. A simulator that cannot freeze single environments may step all: what it reports for
                 the others is discarded.
         """
@@ -165,9 +168,10 @@ class VectorEnv(abc.ABC):
         return None
 
     def prepare_actions(self, actions: torch.Tensor) -> Any:
-        """Turn the policy's actions into the simulator's.
+        """Check the policy's actions, which are recorded and replayed as they are returned here.
 
         The default checks their shape, brings them to the CPU, clips them to a Box's bounds and gives them its shape.
+        Where ``cfg.action_convention`` is another one, they are turned into the simulator's after that.
 
         Args:
             actions: [B, C, A], or [B, C] integers for a discrete space.
@@ -180,7 +184,7 @@ class VectorEnv(abc.ABC):
             NumericalError: An action is not finite.
         """
         if self._action_format is None:
-            self._action_format = ActionFormat(self.action_space, num_envs=self.num_envs, env_type=self.cfg.env_type)
+            self._action_format = ActionFormat(self.policy_space, num_envs=self.num_envs, env_type=self.cfg.env_type)
         return self._action_format(actions)
 
     def _offload(self) -> None:  # noqa: B027 - optional
@@ -215,13 +219,19 @@ class VectorEnv(abc.ABC):
     # -- what users call -----------------------------------------------------------------------------------------------
 
     @property
+    def policy_space(self) -> gymnasium.Space[Any]:
+        """Space of one action as policies say it, by ``cfg.action_convention``; ``action_space`` is the simulator's.
+
+        Raises:
+            ConfigError: The simulator has other actions than the convention is of.
+        """
+        return self._convention.policy_space(self.action_space, env_type=self.cfg.env_type)
+
+    @property
     def action_dim(self) -> int:
-        """Numbers per action (``A``); 1 for a discrete space."""
-        return (
-            1
-            if isinstance(self.action_space, gymnasium.spaces.Discrete)
-            else int(np.prod(self.action_space.shape or ()))
-        )
+        """Numbers per action of a policy (``A``); 1 for a discrete space."""
+        space = self.policy_space
+        return 1 if isinstance(space, gymnasium.spaces.Discrete) else int(np.prod(space.shape or ()))
 
     @property
     def shown_space(self) -> gymnasium.spaces.Dict:
@@ -328,8 +338,9 @@ class VectorEnv(abc.ABC):
             )
         for wrapper in reversed(self._wrappers):
             actions = wrapper.actions(actions)
+        said = self.prepare_actions(actions)
         request = ChunkRequest(
-            actions=self.prepare_actions(actions),
+            actions=self._convention.to_simulator(said),
             active=self._active.copy(),
             steps=self._tracker.steps.copy(),
             next_seeds=self._reset_states.ids(self._epoch, self._tracker.episodes + 1) if self.cfg.auto_reset else None,
@@ -337,21 +348,22 @@ class VectorEnv(abc.ABC):
             observes=self._collector.enabled,
         )
         self._send_chunk(request)
-        self._request = request
+        self._request, self._said = request, said
 
     def finish_chunk_step(self) -> ChunkStep:
         """Second half of ``chunk_step``: wait for the environments and report."""
         if self._request is None:
             raise EnvironmentFailure(f"env_type={self.cfg.env_type}: finish_chunk_step without start_chunk_step.")
         request, self._request = self._request, None
+        said, self._said = self._said, None
         chunk = self._recv_chunk(request)
         self._obs = chunk.obs
         rewards, episodes = self._tracker.update(chunk)
         if not self.cfg.auto_reset:
             self._active[chunk.final_ids] = False
         self._recorder.add_chunk(chunk, rewards)
-        self._collector.add_chunk(request, chunk)
-        self._remember(request, chunk)
+        self._collector.add_chunk(said, chunk)
+        self._remember(request, said, chunk)
         step = ChunkStep(
             obs=to_tensors(chunk.obs),
             rewards=torch.from_numpy(rewards),
@@ -468,14 +480,14 @@ class VectorEnv(abc.ABC):
     def _is_restored_by(self, way: str) -> bool:
         return self.restored_by == way and self.hardware_type is None
 
-    def _remember(self, request: ChunkRequest, chunk: RawChunk) -> None:
+    def _remember(self, request: ChunkRequest, said: Any, chunk: RawChunk) -> None:
         """Keep the executed actions of the episodes that go on or rest."""
         if self._log is None:
             return
-        if not isinstance(request.actions, np.ndarray):
+        if not isinstance(said, np.ndarray):
             self._log = None  # such actions cannot be saved
             return
-        self._log.add(request.actions, chunk.executed)
+        self._log.add(said, chunk.executed)
         if request.next_seeds is not None:
             self._log.begin(chunk.final_ids, request.next_seeds[chunk.final_ids])
 
@@ -498,7 +510,7 @@ class VectorEnv(abc.ABC):
 
     def _replay_segment(self, segment: ReplaySegment) -> RawObservation:
         request = ChunkRequest(
-            actions=segment.actions,
+            actions=self._convention.to_simulator(segment.actions),
             active=segment.active,
             steps=segment.steps,
             next_seeds=None,
@@ -509,7 +521,7 @@ class VectorEnv(abc.ABC):
         chunk = self._recv_chunk(request)
         rewards, _ = self._tracker.update(chunk)
         self._recorder.add_chunk(chunk, rewards)
-        self._collector.add_chunk(request, chunk)
+        self._collector.add_chunk(segment.actions, chunk)
         ended = (chunk.terminations | chunk.truncations).any(axis=1)
         strayed = segment.active & (~chunk.executed.all(axis=1) | (ended & self._active))
         self._require_restored(np.flatnonzero(strayed))

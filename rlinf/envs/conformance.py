@@ -328,7 +328,7 @@ class _Checker:
     def _step(self, *, seed: int, num_chunks: int | None = None, env: VectorEnv | None = None) -> ChunkStep:
         env = env or self.env
         count = num_chunks or self.num_chunks
-        return env.chunk_step(sample_actions(env.action_space, num_envs=env.num_envs, num_chunks=count, seed=seed))
+        return env.chunk_step(sample_actions(env.policy_space, num_envs=env.num_envs, num_chunks=count, seed=seed))
 
 
 class _Book:

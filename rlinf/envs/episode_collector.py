@@ -11,7 +11,7 @@ import numpy as np
 from rlinf.config.schema.env import EnvConfig
 from rlinf.data.datasets.lerobot.format import Columns, LeRobotEpisode
 from rlinf.data.datasets.lerobot.writer import LeRobotWriter, WriterOptions
-from rlinf.envs.raw_chunk import ChunkRequest, RawChunk, RawObservation, take_rows
+from rlinf.envs.raw_chunk import RawChunk, RawObservation, take_rows
 from rlinf.errors import ConfigError
 
 PART_PREFIX = "part_"
@@ -21,9 +21,10 @@ _TASK_KEY = "task_descriptions"
 class EpisodeCollector:
     """Writes the episodes of some environments as one part of a data set, ``<save_dir>/part_<first_env>``.
 
-    A frame is the observation, the action that the simulator received, and its result: ``observation.state``,
+    A frame is the observation, the action that was executed, and its result: ``observation.state``,
     ``observation.images.<camera>``, ``action``, ``next.reward`` (the simulator's), ``next.done``, ``next.terminated``,
-    ``next.success``. An episode that has not ended when its rollout epoch does is left out.
+    ``next.success``. Actions are in the convention of policies (``env.*.action_convention``): what learns from them
+    says the same to the same environment. An episode that has not ended when its rollout epoch does is left out.
 
     Args:
         env: The environments' section; nothing happens unless ``data_collection.enabled``.
@@ -58,18 +59,18 @@ class EpisodeCollector:
             for row in range(len(self._frames)):
                 self._begin(row, _row(obs, row))
 
-    def add_chunk(self, request: ChunkRequest, chunk: RawChunk) -> None:
+    def add_chunk(self, actions: Any, chunk: RawChunk) -> None:
         """Append what was executed, and write the episodes that ended.
 
         Args:
-            request: With ``observes``.
-            chunk: What happened.
+            actions: [B, C, ...], as policies say them.
+            chunk: What happened, of a request with ``observes``.
         """
         if self._writer is None:
             return
         for row, observations in chunk.observations.items():
             for column, after in enumerate(observations):
-                self._frames[row].append(self._frame(row, column, request, chunk))
+                self._frames[row].append(self._frame(row, column, actions, chunk))
                 self._seen[row] = after
             if row in chunk.final_ids:
                 self._finish(row)
@@ -96,9 +97,9 @@ class EpisodeCollector:
         self._seen[row] = obs
         self._tasks[row] = str(obs.get(_TASK_KEY, ""))
 
-    def _frame(self, row: int, column: int, request: ChunkRequest, chunk: RawChunk) -> dict[str, Any]:
+    def _frame(self, row: int, column: int, actions: Any, chunk: RawChunk) -> dict[str, Any]:
         terminated, truncated = chunk.terminations[row, column], chunk.truncations[row, column]
-        action = np.atleast_1d(np.asarray(request.actions[row, column]))
+        action = np.atleast_1d(np.asarray(actions[row, column]))
         kind = np.int64 if np.issubdtype(action.dtype, np.integer) else np.float32
         return _features(self._seen[row]) | {
             "action": action.astype(kind).reshape(-1),

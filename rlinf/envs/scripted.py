@@ -9,21 +9,25 @@ import torch
 from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.env import EnvConfig
 from rlinf.data.messages.embodied import Observation
+from rlinf.envs.action_conventions import convention_of
 
 ScriptedPolicy = Callable[[Observation], torch.Tensor]
-"""Turns ``B`` observations into actions float32 [B, 1, A]."""
+"""Turns ``B`` observations into actions float32 [B, 1, A]. A registered one says what the simulator takes."""
 _RISES_METERS = 0.04
 """Way up from which on a hand rises before it goes to the side."""
 
 
 def make_scripted_policy(name: str, env: EnvConfig) -> ScriptedPolicy:
-    """Build the scripted policy registered under ``name`` for an environment.
+    """Build the scripted policy registered under ``name`` for an environment, in whose convention it acts.
 
     Raises:
         RegistryError: There is none; the message lists the names and the closest one.
     """
     policy: ScriptedPolicy = scripted_policies.get(name)(env)
-    return policy
+    convention = convention_of(env)
+    if convention.is_native:
+        return policy
+    return lambda obs: torch.from_numpy(convention.to_policy(policy(obs).numpy()))
 
 
 def upwards_first(way: torch.Tensor) -> torch.Tensor:

@@ -159,6 +159,11 @@ class EnvConfig(ConfigSection):
     """Data sets of episodes; of ``env.eval`` only."""
 
     @property
+    def action_convention(self) -> str:
+        """What the numbers of actions mean; some environments have a key for it. ``native`` is the simulator's own."""
+        return "native"
+
+    @property
     def carries_episodes(self) -> bool:
         """Whether an episode that has not ended goes on in the next rollout epoch."""
         names_its_states = self.use_fixed_reset_state_ids or self.use_ordered_reset_state_ids
@@ -246,6 +251,9 @@ class MetaWorldEnvConfig(EnvConfig):
     num_goals: PositiveInt | None = None
     """Start states of each task, that is positions of objects and goal; Meta-World's benchmarks have 50. null samples
     ever new ones."""
+    action_convention: Literal["native", "padded"] = "native"
+    """How policies and data sets say an action: ``native``, Meta-World's four numbers; ``padded``, seven, of which the
+    fourth to sixth mean nothing, as OpenVLA has them. Of both the last closes the gripper at 1 and opens it at -1."""
     image_size: PositiveInt | None = None
     """Height and width of a camera's images; ``states`` then hold the hand and the opening of the gripper alone."""
     render_quality: RenderQuality = "full"
@@ -321,8 +329,8 @@ class LiberoEnvConfig(EnvConfig):
     """Numbers of each task's published start states, 0 to 49, that episodes begin from; null takes all. With some of
     them in ``env.train`` and the others in ``env.eval``, a policy is evaluated where it has not learned."""
     action_convention: Literal["native", "rlds"] = "native"
-    """What the policy's last number says: ``native``, robosuite's own, -1 opens the gripper and 1 closes it; ``rlds``,
-    of OpenVLA's data sets, above 0.5 it is open and else closed."""
+    """What the last number of policies and data sets says: ``native``, robosuite's own, -1 opens the gripper and 1
+    closes it; ``rlds``, of OpenVLA's data sets, above 0.5 it is open and below closed. Collected actions keep it."""
     num_settle_steps: NonNegativeInt = 10
     """Actions without a motion after a reset, until objects lie still."""
     reset_gripper_open: bool = True
@@ -412,6 +420,10 @@ class ManiSkillEnvConfig(EnvConfig):
     """Keyword arguments of ``gymnasium.make``, such as ``control_mode`` or ``sensor_configs``; ``id`` is required."""
     task_description: str | None = None
     """The task in words; null is the simulator's own instruction."""
+    action_convention: Literal["native", "rlds"] = "native"
+    """What the last number of policies and data sets says: ``native``, ManiSkill's own, 1 opens the gripper and -1
+    closes it; ``rlds``, of OpenVLA's data sets (Bridge), above 0.5 it is open and else closed, in actions of seven
+    numbers. Collected actions keep it."""
     sim_backend: Literal["cpu", "gpu"] = "cpu"
     """``cpu``: each environment is a simulation of its own; ``gpu``: those of a pipeline stage of an env worker are one
     simulation, on its CUDA device."""
@@ -479,6 +491,9 @@ class CalvinEnvConfig(GuestProcessConfig):
     """Height and width of the static camera's images in pixels."""
     wrist_image_size: PositiveInt = 84
     """Height and width of the gripper camera's images in pixels."""
+    action_convention: Literal["native", "rlds"] = "native"
+    """What the last number of policies and data sets says: ``native``, CALVIN's own, above 0 the gripper opens and else
+    it closes; ``rlds``, above 0.5 it is open and else closed. Collected actions keep it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
@@ -41,7 +41,16 @@ class ScriptedIntervenerConfig(IntervenerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyboardIntervenerConfig(IntervenerConfig):
+class PersonIntervenerConfig(IntervenerConfig):
+    """Keys of all whom a person moves by a device that says nothing of the robot's own numbers."""
+
+    gripper_opens: Literal[-1, 1] | None = None
+    """The last number of a native action that opens the gripper; null is what is known of ``env_type``: needed for
+    ``robot``, ``gymnasium`` and ``guest`` with a gripper."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyboardIntervenerConfig(PersonIntervenerConfig):
     """``intervener_type: keyboard``: a person acts while keys are held: w a s d r f to move, i j k l u o to turn."""
 
     speed: Fraction = 0.5
@@ -53,7 +62,7 @@ class KeyboardIntervenerConfig(IntervenerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpaceMouseIntervenerConfig(IntervenerConfig):
+class SpaceMouseIntervenerConfig(PersonIntervenerConfig):
     """``intervener_type: spacemouse``: a person acts while a SpaceMouse is pushed or one of its buttons is down."""
 
     dead_zone: Fraction = 0.1

@@ -46,7 +46,11 @@ class Intervener(Protocol):
         """An episode begins."""
 
     def act(self, situation: Situation) -> torch.Tensor | None:
-        """Return what is done instead, float32 [A] as the environment takes it, or None to let the policy act."""
+        """Return what is done instead, or None to let the policy act.
+
+        Returns:
+            float32 [A], in the convention of policies (``env.*.action_convention``).
+        """
 
     def close(self) -> None:
         """Free the device."""

@@ -34,12 +34,11 @@ class KeyboardIntervener:
     state_names = ("gripper",)
 
     def __init__(self, cfg: KeyboardIntervenerConfig, *, env: EnvConfig, row: int) -> None:
-        del env
         require_one_environment(row, cfg.intervener_type)
         keyboard: Any = require(
             "pynput.keyboard", install="pip install pynput", needed_by="the wrapper intervention (keyboard)"
         )
-        self.cfg = cfg
+        self.cfg, self.env = cfg, env
         self.held: set[str] = set()
         self.gripper = 1.0
         self._listener = keyboard.Listener(on_press=self._press, on_release=self._release)
@@ -58,7 +57,7 @@ class KeyboardIntervener:
         for key in held & _AXES.keys():
             axis, direction = _AXES[key]
             motion[axis] += direction * self.cfg.speed
-        return twist_to_action(motion, self.gripper, len(situation.action))
+        return twist_to_action(motion, self.gripper, len(situation.action), cfg=self.cfg, env=self.env)
 
     def close(self) -> None:
         """See ``Intervener``: stop listening."""

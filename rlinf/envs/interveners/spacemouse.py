@@ -31,12 +31,11 @@ class SpaceMouseIntervener:
     state_names = ("gripper",)
 
     def __init__(self, cfg: SpaceMouseIntervenerConfig, *, env: EnvConfig, row: int) -> None:
-        del env
         require_one_environment(row, cfg.intervener_type)
         self._device: Any = require(
             "pyspacemouse", install="pip install pyspacemouse", needed_by="the wrapper intervention (spacemouse)"
         )
-        self.cfg = cfg
+        self.cfg, self.env = cfg, env
         self.gripper = 1.0
         if not self._device.open():
             raise EnvironmentFailure(
@@ -59,7 +58,7 @@ class SpaceMouseIntervener:
         if left != right:
             self.gripper = -1.0 if left else 1.0
         scaled = [value * self.cfg.sensitivity for value in motion]
-        return twist_to_action(scaled, self.gripper, len(situation.action))
+        return twist_to_action(scaled, self.gripper, len(situation.action), cfg=self.cfg, env=self.env)
 
     def close(self) -> None:
         """See ``Intervener``: free the device."""

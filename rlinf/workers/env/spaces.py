@@ -43,7 +43,7 @@ def sizes_of(env: VectorEnv) -> PolicySizes:
     shape = None if states is None else states.shape
     obs_dim = shape[0] if shape is not None and len(shape) == 1 else None
     images = {key: shape for key, seen in env.shown_space.spaces.items() if (shape := _image_shape(seen)) is not None}
-    space = env.action_space
+    space = env.policy_space
     if isinstance(space, gymnasium.spaces.Discrete):
         return PolicySizes(obs_dim, int(space.n), discrete=True, images=images)
     return PolicySizes(obs_dim, env.action_dim, discrete=False, images=images)

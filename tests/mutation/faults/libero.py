@@ -1,4 +1,4 @@
-"""Faults of LIBERO: start states, conventions, what the expert does, and what evaluations are summed up to."""
+"""Faults of LIBERO: start states, what the expert does, and what evaluations are summed up to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ _TESTS = {
     "rlinf/envs/simulators/libero/libero_assets.py": (f"{_ENVS}/test_libero_assets.py",),
     "rlinf/envs/simulators/libero/libero_expert.py": (f"{_ENVS}/test_libero_expert.py",),
     "rlinf/envs/simulators/libero/libero_single.py": (f"{_ENVS}/test_libero_single.py",),
-    "rlinf/envs/action_conventions.py": ("tests/unit/envs/test_action_conventions.py",),
 }
 
 
@@ -85,12 +84,6 @@ FAULTS: list[Fault] = [
         "[self._generator.uniform(-1.0, 1.0, 3)] * _PUSH_ACTIONS",
         "[self._generator.uniform(-1.0, 1.0, 3)]",
         "a disturbance lasts for one action",
-    ),
-    _fault(
-        "rlinf/envs/action_conventions.py",
-        "-torch.sign(2 * actions",
-        "torch.sign(2 * actions",
-        "an open gripper closes",
     ),
     _fault(
         "rlinf/envs/simulators/libero/libero_assets.py",

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
 from rlinf.config.schema.env import LiberoEnvConfig
-from rlinf.envs.action_conventions import libero_from_rlds
 from rlinf.envs.simulators.libero.libero_assets import libero_versions
 from rlinf.envs.simulators.libero.libero_single import make_libero_env
 from rlinf.envs.simulators.libero.libero_starts import check_libero, libero_starts
@@ -54,13 +49,8 @@ class LiberoEnv(SingleEnvVectorEnv):
             },
             row_kwargs=[{"own_task": starts.own_task(group, cfg.num_groups)} for group in groups],
         )
-        self._is_rlds = cfg.action_convention == "rlds"
 
     def versions(self) -> dict[str, str]:
         """See ``VectorEnv``; also whose assets there are."""
         assert isinstance(self.cfg, LiberoEnvConfig)
         return super().versions() | libero_versions(self.cfg.assets_path)
-
-    def prepare_actions(self, actions: torch.Tensor) -> Any:
-        """See ``VectorEnv``; actions of another convention are turned into robosuite's."""
-        return super().prepare_actions(libero_from_rlds(actions) if self._is_rlds else actions)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from frankasim_configs import frankasim_config
 
 from rlinf.config.schema.intervention import KeyboardIntervenerConfig
 from rlinf.envs.interveners import Situation
@@ -12,6 +13,7 @@ from rlinf.envs.interveners.keyboard import KeyboardIntervener
 from rlinf.errors import ConfigError, MissingPackageError
 
 CFG = KeyboardIntervenerConfig(intervener_type="keyboard", speed=0.5)
+ENV = frankasim_config()
 
 
 def act(intervener: KeyboardIntervener, action_dim: int) -> list[float] | None:
@@ -38,14 +40,14 @@ def hold(intervener: KeyboardIntervener, keys: str) -> None:
     ],
 )
 def test_held_keys_are_a_motion(keys: str, expected: list[float] | None) -> None:
-    intervener = KeyboardIntervener(CFG, env=None, row=0)  # type: ignore[arg-type]
+    intervener = KeyboardIntervener(CFG, env=ENV, row=0)
     hold(intervener, keys)
     assert act(intervener, 7) == expected
 
 
 @pytest.mark.usefixtures("device")
 def test_released_keys_hand_back_and_the_gripper_stays_until_the_next_episode() -> None:
-    intervener = KeyboardIntervener(CFG, env=None, row=0)  # type: ignore[arg-type]
+    intervener = KeyboardIntervener(CFG, env=ENV, row=0)
     hold(intervener, "cw")
     intervener._listener.press(SimpleNamespace())  # a key without a character, an arrow
     assert act(intervener, 4) == [0.5, 0, 0, -1]
@@ -62,7 +64,7 @@ def test_released_keys_hand_back_and_the_gripper_stays_until_the_next_episode() 
 
 @pytest.mark.usefixtures("device")
 def test_actions_of_another_kind_are_refused() -> None:
-    intervener = KeyboardIntervener(CFG, env=None, row=0)  # type: ignore[arg-type]
+    intervener = KeyboardIntervener(CFG, env=ENV, row=0)
     hold(intervener, "w")
     with pytest.raises(ConfigError, match="have 5"):
         act(intervener, 5)
@@ -71,4 +73,4 @@ def test_actions_of_another_kind_are_refused() -> None:
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynput", None)
     with pytest.raises(MissingPackageError, match="pip install pynput"):
-        KeyboardIntervener(CFG, env=None, row=0)  # type: ignore[arg-type]
+        KeyboardIntervener(CFG, env=ENV, row=0)

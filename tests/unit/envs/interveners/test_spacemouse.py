@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from frankasim_configs import frankasim_config
 
 from rlinf.config.schema.intervention import SpaceMouseIntervenerConfig
 from rlinf.envs.interveners import Situation
@@ -37,7 +38,7 @@ def act(intervener: SpaceMouseIntervener) -> list[float] | None:
 
 
 def test_a_push_is_a_motion_and_rest_hands_back(device: Any) -> None:
-    intervener = SpaceMouseIntervener(CFG, env=None, row=0)  # type: ignore[arg-type]
+    intervener = SpaceMouseIntervener(CFG, env=frankasim_config(), row=0)
     assert act(intervener) is None
     device.state = state(y=0.15)
     assert act(intervener) is None  # within the dead zone
@@ -56,10 +57,10 @@ def test_a_push_is_a_motion_and_rest_hands_back(device: Any) -> None:
 def test_a_device_that_is_not_there_is_told(device: Any) -> None:
     device.open = lambda: False
     with pytest.raises(EnvironmentFailure, match="no SpaceMouse answers"):
-        SpaceMouseIntervener(CFG, env=None, row=0)  # type: ignore[arg-type]
+        SpaceMouseIntervener(CFG, env=frankasim_config(), row=0)
 
 
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspacemouse", None)
     with pytest.raises(MissingPackageError, match="pip install pyspacemouse"):
-        SpaceMouseIntervener(CFG, env=None, row=0)  # type: ignore[arg-type]
+        SpaceMouseIntervener(CFG, env=frankasim_config(), row=0)

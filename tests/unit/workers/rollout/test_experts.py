@@ -10,6 +10,7 @@ import torch
 
 from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.algorithm import DAggerLossConfig
+from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig, ModelConfig
 from rlinf.errors import RegistryError
@@ -111,9 +112,10 @@ def test_a_published_folder_is_an_expert_in_the_precision_of_the_rollout(
 
 def test_a_scripted_policy_is_an_expert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripted_policies, "_entries", {})
-    scripted_policies.register("oracle", lambda env: lambda obs: EXPERT if env == "the environment" else None)
+    scripted_policies.register("oracle", lambda env: lambda obs: EXPERT if env is environment else None)
+    environment = EnvConfig(env_type="toy", total_num_envs=1, max_episode_steps=1, max_steps_per_rollout_epoch=1)
     cfg = ScriptedExpertConfig(expert_type="scripted", policy="oracle")
-    recipe = SimpleNamespace(env=SimpleNamespace(train="the environment"))
+    recipe = SimpleNamespace(env=SimpleNamespace(train=environment))
     act = experts.experts.get("scripted")(cfg, recipe=recipe, device=torch.device("cpu"))
     assert torch.equal(act(OBS), EXPERT)
 

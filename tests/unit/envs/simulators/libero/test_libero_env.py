@@ -4,9 +4,9 @@ import pytest
 import torch
 from libero_configs import libero_config, needs_assets
 
-from rlinf.config.registries import scripted_policies
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import check_vector_env
+from rlinf.envs.scripted import make_scripted_policy
 from rlinf.errors import ConfigError
 
 
@@ -26,8 +26,8 @@ def test_tasks_and_start_states_conform() -> None:
 
 
 @pytest.mark.libero
-@pytest.mark.parametrize("task", [0, 1])
-def test_the_expert_puts_the_object_into_the_basket(task: int) -> None:
+@pytest.mark.parametrize(("task", "convention"), [(0, "native"), (1, "rlds")])
+def test_the_expert_puts_the_object_into_the_basket(task: int, convention: str) -> None:
     needs_assets()
     cfg = libero_config(
         task_id_filter=[task],
@@ -39,8 +39,9 @@ def test_the_expert_puts_the_object_into_the_basket(task: int) -> None:
         use_ordered_reset_state_ids=True,
         show_objects=True,
         image_size=16,
+        action_convention=convention,
     )
-    expert = scripted_policies.get("libero_object")(cfg)
+    expert = make_scripted_policy("libero_object", cfg)
     with make_vector_env(cfg, num_envs=1) as env:
         obs, episodes = env.reset(0), list[dict[str, float]]()
         while not episodes:
