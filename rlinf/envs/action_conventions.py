@@ -113,7 +113,7 @@ CONVENTIONS: dict[tuple[str, str], ActionConvention] = {
     ("realworld", NATIVE): ActionConvention(opens=1),
     ("robosuite", NATIVE): ActionConvention(opens=-1),
 }
-"""By ``env_type`` and ``action_convention``. Other environments take what policies say, of a gripper that is unknown."""
+"""By ``env_type`` and ``action_convention``. Others take what policies say, and their grippers are unknown."""
 
 
 def convention_of(env: EnvConfig) -> ActionConvention:

@@ -8,6 +8,7 @@ _ENVS = "tests/unit/envs/simulators/robosuite"
 _SINGLE = "rlinf/envs/simulators/robosuite/robosuite_single.py"
 _SCENE = "rlinf/envs/simulators/robosuite/robosuite_scene.py"
 _CAMERAS = "rlinf/envs/simulators/mujoco_cameras.py"
+_OPENGL_TESTS = ("tests/unit/envs/test_opengl.py",)
 _EXPERT = "rlinf/envs/simulators/robosuite/robosuite_expert.py"
 _TESTS = {
     _SINGLE: (f"{_ENVS}/test_robosuite_single.py",),
@@ -134,8 +135,22 @@ FAULTS: list[Fault] = [
         "rlinf/envs/opengl.py",
         'and "MUJOCO_GL" not in os.environ:',
         "and True:",
-        ("tests/unit/envs/test_opengl.py",),
+        _OPENGL_TESTS,
         "the OpenGL that the user named is replaced",
+    ),
+    Fault(
+        "rlinf/envs/opengl.py",
+        'os.environ.setdefault("MUJOCO_EGL_DEVICE_ID", own)',
+        "pass",
+        _OPENGL_TESTS,
+        "all workers render on the machine's first GPU",
+    ),
+    Fault(
+        "rlinf/envs/opengl.py",
+        ' and ctypes.util.find_library("EGL_nvidia") is not None:',
+        ":",
+        _OPENGL_TESTS,
+        "a GPU's number is given to an OpenGL that has no GPU",
     ),
     _fault(
         _EXPERT,
