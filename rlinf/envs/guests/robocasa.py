@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ACTION_PARTS = {"arm": (0, 6), "gripper": (6, 7), "base": (7, 10), "torso": (10, 11), "base_mode": (11, 12)}
 """Where each part stands among the 12 numbers of an action."""
+_SWITCHES = (6, 11)
+"""Those that only say -1 or 1: the gripper, which 1 closes, and the mode, whose 1 controls the base."""
 _AT_REST = (0.0,) * 11 + (-1.0,)
 """Of parts that the policy does not say: nothing moves, and the arm is controlled, not the base."""
 _SPLIT = {"right": (0, 6), "right_gripper": (6, 7), "base": (7, 10), "torso": (10, 11)}
@@ -56,6 +58,7 @@ def make(
     image_size: int = 224,
     states: list[str] | None = None,
     action_parts: list[str] | None = None,
+    unit_switches: bool = False,
 ) -> KitchenEnv:
     """Build one environment.
 
@@ -71,6 +74,7 @@ def make(
         image_size: Height and width of images.
         states: Names of RoboCasa's observations, which ``states`` joins.
         action_parts: Parts of ``ACTION_PARTS`` that an action has, in this order; None has all.
+        unit_switches: Policies and data sets say gripper and mode by 0 and 1: from a half on it is 1, below -1.
     """
     del render
     shown = dict(cameras or _CAMERAS)
@@ -88,7 +92,8 @@ def make(
         layout_ids=layout_ids,
         style_ids=style_ids,
     )
-    return KitchenEnv(simulator, cameras=shown, states=list(states or _STATES), parts=parts)
+    seen = list(states or _STATES)
+    return KitchenEnv(simulator, cameras=shown, states=seen, parts=parts, unit_switches=unit_switches)
 
 
 class KitchenEnv:
@@ -99,14 +104,22 @@ class KitchenEnv:
         cameras: See ``make``.
         states: See ``make``.
         parts: Ranges of the 12 numbers that an action gives.
+        unit_switches: See ``make``.
     """
 
     def __init__(
-        self, simulator: Any, *, cameras: dict[str, str], states: list[str], parts: list[tuple[int, int]]
+        self,
+        simulator: Any,
+        *,
+        cameras: dict[str, str],
+        states: list[str],
+        parts: list[tuple[int, int]],
+        unit_switches: bool,
     ) -> None:
         self._env, self._cameras, self._states = simulator, cameras, states
         self._places = np.concatenate([np.arange(*part) for part in parts])
-        self.action_low = np.full(len(self._places), -1.0, np.float32)
+        self._unit = np.isin(self._places, _SWITCHES) & unit_switches
+        self.action_low = np.where(self._unit, 0.0, -1.0).astype(np.float32)
         self.action_high = np.full(len(self._places), 1.0, np.float32)
         self._sentence = ""
         self._row: Row = {}
@@ -125,7 +138,7 @@ class KitchenEnv:
     def step(self, action: Array) -> tuple[Row, float, bool, bool, bool]:
         """Execute one action, 20 times a second; success rewards with 1 and terminates."""
         taken = np.array(_AT_REST)
-        taken[self._places] = action
+        taken[self._places] = np.where(self._unit, np.where(action < 0.5, -1.0, 1.0), action)
         obs = self._env.step(taken)[0]
         success = bool(self._env._check_success())
         return self._see(obs), float(success), success, False, success

@@ -36,6 +36,8 @@ _LEROBOT = re.compile(
     r"(?:(?:un)?normalize_\w+(?:\.\w+)?\.buffer_)?(?P<entry>action|observation[._]state)\.(?P<statistic>\w+)"
 )
 """Names of LeRobot's tensors."""
+_ABOUT = 0.1
+"""How exactly statistics tell what a gripper's numbers are."""
 _GR00T_ENTRIES = {"action": "action", "proprio": "state"}
 """What GR00T calls our entries."""
 _LEROBOT_NAME = "checkpoint"
@@ -156,6 +158,29 @@ class Statistics:
             )
         mask = torch.tensor(found.get("mask", [True] * given), dtype=torch.bool)
         return Normalizer(low[:size], high[:size], mask[:size], scheme)
+
+    def says_unit_gripper(self, size: int) -> bool | None:
+        """Return whether the last number of actions is 0 or 1, as in data sets of OpenVLA, rather than -1 or 1.
+
+        Args:
+            size: Numbers of an action; statistics may have more.
+
+        Returns:
+            None where the statistics do not tell.
+        """
+        found = {name: row[size - 1] for name, row in self._entries.get("action", {}).items() if len(row) >= size}
+        for low, high in (("min", "max"), ("q01", "q99")):
+            if low in found and high in found:
+                if found[low] < -_ABOUT:
+                    return False
+                return True if abs(found[low]) < _ABOUT and abs(found[high] - 1.0) < _ABOUT else None
+        if not {"mean", "std"} <= found.keys() or found["mean"] > 1.0 - _ABOUT:
+            return None
+        # The mean of squares is the mean for 0 and 1, and 1 for -1 and 1.
+        squares = found["mean"] ** 2 + found["std"] ** 2
+        if abs(squares - 1.0) < _ABOUT:
+            return False
+        return True if found["mean"] > _ABOUT and abs(squares - found["mean"]) < _ABOUT else None
 
 
 def read_statistics(folder: Path) -> dict[str, dict[str, Any]]:

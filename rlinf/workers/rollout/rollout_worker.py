@@ -21,6 +21,7 @@ from rlinf.utils.seeding import derive_seed
 from rlinf.workers.load_balancer import LoadBalancer
 from rlinf.workers.reward.exchange import RewardExchange
 from rlinf.workers.rollout.collector import FeedbackReader, TrajectoryCollector
+from rlinf.workers.rollout.conventions import check_conventions
 from rlinf.workers.rollout.delivery import TrajectoryDelivery
 from rlinf.workers.rollout.experts import Teacher, build_teacher, with_actions
 from rlinf.workers.rollout.weight_stream import WeightStream
@@ -71,6 +72,7 @@ class MultiStepRolloutWorker(Worker):
         self.scripted = _scripted_policy(self.cfg)
         if isinstance(self.cfg, CollectConfig):
             return
+        check_conventions(self.cfg)
         self.model = inference_backends.get(rollout.rollout_backend)(
             model,
             num_values=num_values(self.cfg),

@@ -7,7 +7,11 @@ from tests.mutation.fault import Fault
 _TABLE = "rlinf/envs/action_conventions.py"
 _BASE = "rlinf/envs/base.py"
 _PERSON = "rlinf/envs/interveners/person.py"
+_CHECK = "rlinf/workers/rollout/conventions.py"
+_STATISTICS = "rlinf/models/vla/norm_statistics.py"
 _TESTS = {
+    _CHECK: ("tests/unit/workers/rollout/test_conventions.py",),
+    _STATISTICS: ("tests/unit/models/vla/test_norm_statistics.py",),
     _TABLE: ("tests/unit/envs/test_action_conventions.py",),
     _BASE: ("tests/unit/envs/test_base_conventions.py",),
     _PERSON: ("tests/unit/envs/interveners/test_person.py",),
@@ -20,6 +24,21 @@ def _fault(file: str, before: str, after: str, what: str) -> Fault:
 
 
 FAULTS: list[Fault] = [
+    _fault(
+        _CHECK,
+        "is_unit == convention_of(env).unit_gripper",
+        "is_unit != convention_of(env).unit_gripper",
+        "checkpoints of the right convention are refused",
+    ),
+    _fault(
+        _CHECK,
+        'check_convention(cfg.actor.model, cfg.env.eval, "env.eval")',
+        "pass",
+        "evaluations are not checked",
+    ),
+    _fault(_CHECK, "if not cfg.runner.only_eval:", "if True:", "environments that are not stepped are checked"),
+    _fault(_STATISTICS, "if abs(squares - 1.0) < _ABOUT:", "if False:", "openpi's means tell nothing"),
+    _fault(_STATISTICS, "row[size - 1]", "row[-1]", "padding is taken for the gripper"),
     _fault(_TABLE, "self.opens * np.sign(gripper - 0.5)", "-self.opens * np.sign(gripper - 0.5)", "open hands close"),
     _fault(_TABLE, "np.where(gripper == 0.5, self.middle, told)", "told", "a half always leaves the fingers"),
     _fault(_TABLE, "(self.opens * taken + 1.0) / 2.0", "(taken + 1.0) / 2.0", "experts close the hands that they open"),

@@ -176,6 +176,7 @@ FAULTS: list[Fault] = [
         "numbers between 0 and 1 are shown as an image",
     ),
     _of_adapter("robocasa", ", upside_down=True", "", "images are upside down"),
+    _of_adapter("robocasa", "np.where(action < 0.5, -1.0, 1.0)", "np.where(action > 0.5, -1.0, 1.0)", "grippers close"),
     _of_adapter(
         "robocasa", "self._env.rng = np.random.default_rng(seed)", "pass", "the seed does not choose the kitchen"
     ),

@@ -54,6 +54,17 @@ def test_an_action_has_the_parts_of_the_recipe_and_the_rest_does_not_move() -> N
 
 
 @pytest.mark.usefixtures("fakes")
+@pytest.mark.parametrize(("said", "taken"), [(0.0, -1), (0.4999, -1), (0.5, 1), (1.0, 1)])
+def test_gripper_and_mode_may_be_said_by_0_and_1(said: float, taken: float) -> None:
+    rows = build("robocasa", {**PARAMS, "action_parts": ["base_mode", "torso", "gripper"], "unit_switches": True})
+    assert rows.spaces()["action_low"].tolist() == [0, -1, 0]
+    assert rows.spaces()["action_high"].tolist() == [1, 1, 1]
+    reset(rows, 0)
+    run(rows, [[np.array([said, 0.25, said])]])
+    assert kitchens()[0].actions[0].tolist() == [0] * 6 + [taken] + [0] * 3 + [0.25, taken]
+
+
+@pytest.mark.usefixtures("fakes")
 def test_success_rewards_and_terminates_and_a_video_shows_the_main_camera() -> None:
     rows = build("robocasa", PARAMS, num_recorded=1)
     reset(rows, 3)

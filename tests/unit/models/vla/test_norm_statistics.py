@@ -110,3 +110,26 @@ def test_names_without_idle_actions_are_found(tmp_path: Path) -> None:
     bounds = {"action": {"min": [0.0], "max": [1.0]}}
     folder_with(tmp_path, "dataset_statistics.json", {"libero_goal_no_noops": bounds, "other": bounds})
     Statistics.of_folder(tmp_path, "libero_goal").normalizer("action", "bounds", 1)
+
+
+@pytest.mark.parametrize(
+    ("statistics", "is_unit"),
+    [
+        ({"min": [-1.0, 0.0], "max": [1.0, 1.0]}, True),
+        ({"q01": [-1.0, 0.0], "q99": [1.0, 0.996]}, True),
+        ({"min": [0.0, -1.0], "max": [1.0, 1.0]}, False),
+        ({"q01": [0.0, -1.0], "q99": [1.0, 1.0]}, False),
+        ({"min": [-1.0, 0.0, 0.0], "max": [1.0, 1.0, 0.0]}, True),  # padded
+        ({"min": [-1.0, 0.0], "max": [1.0, 0.04]}, None),  # an opening in meters
+        ({"mean": [0.0, 0.3], "std": [1.0, 0.458]}, True),
+        ({"mean": [0.0, -0.4], "std": [1.0, 0.917]}, False),
+        ({"mean": [0.0, 0.4], "std": [1.0, 0.917]}, False),
+        ({"mean": [0.0, 0.99], "std": [1.0, 0.1]}, None),
+        ({"mean": [0.0, 0.2], "std": [1.0, 0.7]}, None),
+        ({"mean": [0.0, 0.0], "std": [1.0, 0.2]}, None),  # small numbers around 0
+        ({"mean": [0.0, 0.2]}, None),
+        ({}, None),
+    ],
+)
+def test_statistics_tell_what_a_gripper_says(statistics: dict[str, list[float]], is_unit: bool | None) -> None:
+    assert Statistics({"action": statistics}, "mine").says_unit_gripper(2) is is_unit
