@@ -69,7 +69,7 @@ def collect(cfg: EnvConfig, keys: Sequence[str], *, steps: int, seed: int) -> Fr
         for number in range(steps // cfg.total_num_envs):
             action_seed = derive_seed(seed, "reward model", "actions", number)
             chunk = env.chunk_step(
-                sample_actions(env.action_space, num_envs=cfg.total_num_envs, num_chunks=1, seed=action_seed)
+                sample_actions(env.policy_space, num_envs=cfg.total_num_envs, num_chunks=1, seed=action_seed)
             )
             if chunk.final_ids is not None and chunk.final_obs is not None:
                 parts.append({key: chunk.final_obs[key] for key in keys})

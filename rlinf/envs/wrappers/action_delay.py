@@ -6,6 +6,7 @@ import torch
 
 from rlinf.config.schema.env import ActionDelayConfig
 from rlinf.data.messages.embodied import ChunkStep, Observation
+from rlinf.envs.action_conventions import convention_of
 from rlinf.envs.wrappers.base import EnvWrapper
 from rlinf.errors import ConfigError
 
@@ -13,8 +14,8 @@ from rlinf.errors import ConfigError
 class ActionDelay(EnvWrapper):
     """Executes every action a fixed number of steps after it was chosen, as a robot does that acts while it infers.
 
-    An episode begins with zeros, which displacements and torques take for rest; what is still waiting at its end is
-    dropped. The policy is not shown what waits: ``frame_stack`` lets it infer that.
+    An episode begins with zeros, which displacements and torques take for rest, in the convention of policies; what is
+    still waiting at its end is dropped. The policy is not shown what waits: ``frame_stack`` lets it infer that.
     """
 
     cfg: ActionDelayConfig
@@ -35,18 +36,24 @@ class ActionDelay(EnvWrapper):
             )
         if self.waiting is None:
             self.waiting = actions.new_zeros(self.num_envs, self.cfg.num_steps, actions.shape[-1])
+            self._rest(torch.arange(self.num_envs))
         stream = torch.cat([self.waiting, actions], 1)
         self.waiting = stream[:, actions.shape[1] :].clone()
         return stream[:, : actions.shape[1]]
 
     def reset(self, obs: Observation, rows: torch.Tensor) -> Observation:
         """See ``EnvWrapper``."""
-        if self.waiting is not None:
-            self.waiting[rows] = 0
+        self._rest(rows)
         return obs
 
     def step_result(self, step: ChunkStep) -> ChunkStep:
         """See ``EnvWrapper``."""
-        if step.final_ids is not None and self.waiting is not None:
-            self.waiting[step.final_ids] = 0
+        if step.final_ids is not None:
+            self._rest(step.final_ids)
         return step
+
+    def _rest(self, rows: torch.Tensor) -> None:
+        """Let what waits in some environments say nothing."""
+        if self.waiting is not None:
+            self.waiting[rows] = 0
+            self.waiting[rows, :, -1] = convention_of(self.env).gripper_number(0.0)

@@ -9,7 +9,9 @@ _BASE = "rlinf/envs/base.py"
 _PERSON = "rlinf/envs/interveners/person.py"
 _CHECK = "rlinf/workers/rollout/conventions.py"
 _STATISTICS = "rlinf/models/vla/norm_statistics.py"
+_DELAY = "rlinf/envs/wrappers/action_delay.py"
 _TESTS = {
+    _DELAY: ("tests/unit/envs/test_base_conventions.py",),
     _CHECK: ("tests/unit/workers/rollout/test_conventions.py",),
     _STATISTICS: ("tests/unit/models/vla/test_norm_statistics.py",),
     _TABLE: ("tests/unit/envs/test_action_conventions.py",),
@@ -24,6 +26,12 @@ def _fault(file: str, before: str, after: str, what: str) -> Fault:
 
 
 FAULTS: list[Fault] = [
+    _fault(
+        _DELAY,
+        "self.waiting[rows, :, -1] = convention_of(self.env).gripper_number(0.0)",
+        "pass",
+        "a hand closes while it waits for the first action",
+    ),
     _fault(
         _CHECK,
         "is_unit == convention_of(env).unit_gripper",

@@ -147,14 +147,14 @@ FAULTS: list[Fault] = [
     # Wrappers.
     _fault(
         "wrappers/action_delay.py",
-        "            self.waiting[step.final_ids] = 0\n",
+        "            self._rest(step.final_ids)\n",
         "            pass\n",
         "delayed actions reach the next episode",
     ),
     _fault(
         "wrappers/action_delay.py",
-        "            self.waiting[rows] = 0\n",
-        "            pass\n",
+        "        self._rest(rows)\n",
+        "        pass\n",
         "delayed actions reach the next rollout epoch",
     ),
     _fault(

@@ -10,7 +10,7 @@ from saved_episodes import through_a_file
 from spoken_env import NativeCloser, SpokenHand, spoken_config
 
 from rlinf.config.registries import scripted_policies
-from rlinf.config.schema.env import DataCollectionConfig
+from rlinf.config.schema.env import ActionDelayConfig, DataCollectionConfig
 from rlinf.config.schema.intervention import InterventionConfig, ScriptedIntervenerConfig
 from rlinf.data.datasets.lerobot import LeRobotDataset
 from rlinf.envs.scripted import make_scripted_policy
@@ -92,6 +92,17 @@ def test_a_resumed_episode_is_the_same_and_collected_as_it_was_said(tmp_path: Pa
     assert resumed is not None
     assert torch.equal(resumed["states"], expected["states"])
     np.testing.assert_allclose(recorded(tmp_path / "resumed")[:6, 6], np.clip(SAID, 0, 1))
+
+
+@pytest.mark.parametrize(("convention", "opened"), [("native", -1.0), ("rlds", 1.0)])
+def test_fingers_rest_while_the_first_action_is_delayed(convention: str, opened: float) -> None:
+    delay = ActionDelayConfig(name="action_delay", num_steps=2)
+    with SpokenHand(spoken_config(action_convention=convention, wrappers=[delay]), num_envs=2) as env:
+        for epoch in range(2):
+            env.reset(epoch)
+            env.chunk_step(said([opened] * 6))
+            env.chunk_step(said([opened] * 3))
+        assert env.taken == [[number] * 2 for number in [0.0, 0.0, *[-1.0] * 4, 0.0, 0.0, -1.0] * 2]
 
 
 @pytest.mark.parametrize("convention", ["native", "rlds"])

@@ -1,5 +1,7 @@
 """Interveners that a person drives: one environment each, and the hand closes where the person closes it."""
 
+import os
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ from libero_configs import libero_config, needs_assets
 from maniskill_configs import PUSH_CUBE, maniskill_config
 from robosuite_configs import robosuite_config
 
-from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.env import CalvinEnvConfig, EnvConfig
 from rlinf.config.schema.intervention import InterventionConfig, KeyboardIntervenerConfig
 from rlinf.envs import make_vector_env
 from rlinf.envs.interveners.keyboard import KeyboardIntervener
@@ -56,6 +58,11 @@ def simulated(name: str) -> tuple[EnvConfig, Callable[[torch.Tensor], torch.Tens
             return robosuite_config(**ONE), lambda states: states[28] - states[29]
         case "maniskill":
             return maniskill_config(**ONE, init_params=PUSH_CUBE), lambda states: states[7] + states[8]
+        case "calvin_native" | "calvin_rlds":
+            calvin = {"python": os.environ.get("RLINF_GUEST_PYTHON", sys.executable), "image_size": 16}
+            convention = name.removeprefix("calvin_")
+            cfg = CalvinEnvConfig(env_type="calvin", **ONE, **calvin, action_convention=convention)
+            return cfg, lambda states: states[6]
     needs_assets()
     convention = "rlds" if name == "libero_rlds" else "native"
     cfg = libero_config(**ONE, task_id_filter=[0], action_convention=convention)
@@ -74,6 +81,8 @@ def simulated(name: str) -> tuple[EnvConfig, Callable[[torch.Tensor], torch.Tens
         pytest.param("libero_native", marks=pytest.mark.libero),
         pytest.param("libero_rlds", marks=pytest.mark.libero),
         pytest.param("maniskill", marks=pytest.mark.maniskill),
+        pytest.param("calvin_native", marks=pytest.mark.calvin),
+        pytest.param("calvin_rlds", marks=pytest.mark.calvin),
     ],
 )
 def test_c_closes_the_simulated_hand_and_v_opens_it(name: str) -> None:
