@@ -25,9 +25,9 @@ class ActionConvention:
 
     Attributes:
         opens: The simulator's last number that opens the gripper, 1 or -1; minus it closes. None is not known.
-        unit_gripper: Policies say 0 for a closed gripper and 1 for an open one; above a half the simulator is told to
-            open it, below a half to close it, and nothing between.
-        middle: What the simulator is told for exactly a half.
+        unit_gripper: Policies say 0 for a closed gripper and 1 for an open one; more than a half becomes the
+            simulator's number that opens, less the one that closes, and nothing is between.
+        middle: What the simulator takes for exactly a half.
         num_unused: Numbers that policies say before the gripper's, and the simulator does not have.
         size: Numbers of the simulator's action; None is any.
     """
@@ -72,8 +72,8 @@ class ActionConvention:
         gripper = said[..., -1:]
         if self.unit_gripper:
             assert self.opens is not None
-            told = self.opens * np.sign(gripper - 0.5)
-            gripper = np.where(gripper == 0.5, self.middle, told).astype(said.dtype)
+            taken = self.opens * np.sign(gripper - 0.5)
+            gripper = np.where(gripper == 0.5, self.middle, taken).astype(said.dtype)
         return np.concatenate([said[..., : said.shape[-1] - 1 - self.num_unused], gripper], -1)
 
     def to_policy(self, taken: Numbers) -> Numbers:

@@ -1,4 +1,4 @@
-"""Whether a policy's checkpoint says actions as the environments of the recipe are told to hear them."""
+"""Whether a policy's checkpoint says actions in the convention that the recipe gives its environments."""
 
 from __future__ import annotations
 

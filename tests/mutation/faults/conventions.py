@@ -48,7 +48,7 @@ FAULTS: list[Fault] = [
     _fault(_STATISTICS, "if abs(squares - 1.0) < _ABOUT:", "if False:", "openpi's means tell nothing"),
     _fault(_STATISTICS, "row[size - 1]", "row[-1]", "padding is taken for the gripper"),
     _fault(_TABLE, "self.opens * np.sign(gripper - 0.5)", "-self.opens * np.sign(gripper - 0.5)", "open hands close"),
-    _fault(_TABLE, "np.where(gripper == 0.5, self.middle, told)", "told", "a half always leaves the fingers"),
+    _fault(_TABLE, "np.where(gripper == 0.5, self.middle, taken)", "taken", "a half always leaves the fingers"),
     _fault(_TABLE, "(self.opens * taken + 1.0) / 2.0", "(taken + 1.0) / 2.0", "experts close the hands that they open"),
     _fault(_TABLE, "- 1 - self.num_unused], gripper]", "- 1], gripper]", "numbers without a meaning are executed"),
     _fault(_TABLE, "low[-1], high[-1] = 0.0, 1.0", "pass", "a gripper is clipped to another range than its own"),

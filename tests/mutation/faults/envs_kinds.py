@@ -122,8 +122,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "episode_collector.py",
-        "action = np.atleast_1d(np.asarray(request.actions[row, column]))",
-        "action = np.atleast_1d(np.asarray(request.actions[row, 0]))",
+        "action = np.atleast_1d(np.asarray(actions[row, column]))",
+        "action = np.atleast_1d(np.asarray(actions[row, 0]))",
         "every frame has the first action of its chunk",
     ),
     _fault(

@@ -181,7 +181,7 @@ FAULTS: list[Fault] = [
         "robocasa", "self._env.rng = np.random.default_rng(seed)", "pass", "the seed does not choose the kitchen"
     ),
     _of_adapter("robocasa", "+ (-1.0,)", "+ (0.0,)", "the base is neither held nor moved"),
-    _of_adapter("robocasa", "taken[self._places] = action", "taken[: len(action)] = action", "parts are those before"),
+    _of_adapter("robocasa", "taken[self._places] = ", "taken[: len(action)] = ", "parts are those before"),
     _of_adapter("robocasa", '"gripper": (6, 7)', '"gripper": (11, 12)', "the gripper switches the base's mode"),
     _of_adapter("robocasa", "bool(self._env._check_success())", "bool(obs is None)", "success is never reported"),
     _of_adapter("robocasa", "if split != _SPLIT:", "if False:", "a robot with another action is driven"),

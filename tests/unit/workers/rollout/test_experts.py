@@ -112,8 +112,8 @@ def test_a_published_folder_is_an_expert_in_the_precision_of_the_rollout(
 
 def test_a_scripted_policy_is_an_expert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripted_policies, "_entries", {})
-    scripted_policies.register("oracle", lambda env: lambda obs: EXPERT if env is environment else None)
     environment = EnvConfig(env_type="toy", total_num_envs=1, max_episode_steps=1, max_steps_per_rollout_epoch=1)
+    scripted_policies.register("oracle", lambda env: lambda obs: EXPERT if env is environment else None)
     cfg = ScriptedExpertConfig(expert_type="scripted", policy="oracle")
     recipe = SimpleNamespace(env=SimpleNamespace(train=environment))
     act = experts.experts.get("scripted")(cfg, recipe=recipe, device=torch.device("cpu"))
