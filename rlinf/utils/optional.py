@@ -15,6 +15,7 @@ _OFFLINE = "pip install 'rlinf[offline]'"
 _REASON = "bash requirements/install.sh reason (or: pip install 'rlinf[reasoning]')"
 _AGENTS = "pip install 'rlinf[agents]'"
 _ROBOT = "bash requirements/install.sh embodied --env realworld (or: pip install 'rlinf[realworld]')"
+_TELEOP = "pip install 'rlinf[teleop]'"
 _VIDEO = "pip install 'rlinf[video]'"
 
 INSTALL_COMMANDS: dict[str, str] = {
@@ -24,6 +25,7 @@ INSTALL_COMMANDS: dict[str, str] = {
     "bm25s": _AGENTS,
     "cv2": _ROBOT,
     "datasets": _REASON,
+    "dynamixel_sdk": _TELEOP,
     "gymnasium_robotics": "bash requirements/install.sh embodied --env robotics",
     "h5py": _OFFLINE,
     "hydra_optuna_sweeper": "pip install 'rlinf[optuna]'",
@@ -49,7 +51,9 @@ INSTALL_COMMANDS: dict[str, str] = {
     "py_spy": "pip install 'rlinf[debug]'",
     "pyarrow": _DATA,
     "pygame": _VIDEO,
+    "pynput": _TELEOP,
     "pyrealsense2": _ROBOT,
+    "pyspacemouse": _TELEOP,
     "robosuite": "bash requirements/install.sh embodied --env robosuite",
     "sapien": "bash requirements/install.sh embodied --env maniskill",
     "sglang": "bash requirements/install.sh reason --engine sglang",

@@ -35,9 +35,7 @@ class KeyboardIntervener:
 
     def __init__(self, cfg: KeyboardIntervenerConfig, *, env: EnvConfig, row: int) -> None:
         require_one_environment(row, cfg.intervener_type)
-        keyboard: Any = require(
-            "pynput.keyboard", install="pip install pynput", needed_by="the wrapper intervention (keyboard)"
-        )
+        keyboard: Any = require("pynput.keyboard", needed_by="the wrapper intervention (keyboard)")
         self.cfg, self.env = cfg, env
         self.held: set[str] = set()
         self.gripper = 1.0

@@ -72,5 +72,5 @@ def test_actions_of_another_kind_are_refused() -> None:
 
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynput", None)
-    with pytest.raises(MissingPackageError, match="pip install pynput"):
+    with pytest.raises(MissingPackageError, match=r"pip install .rlinf\[teleop\]."):
         KeyboardIntervener(CFG, env=ENV, row=0)
