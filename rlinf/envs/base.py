@@ -125,6 +125,8 @@ class VectorEnv(abc.ABC):
         self._log: ActionLog | None = ActionLog(num_envs) if self._is_restored_by("replay") else None
         self._request: ChunkRequest | None = None
         self._said: Any = None
+        self._waiting: list[torch.Tensor] = []
+        self._looks_at_every_action = any(wrapper.looks_at_every_action for wrapper in self._wrappers)
         self._action_format: ActionFormat | None = None
         self._offloaded = False
         self._closed = False
@@ -336,12 +338,18 @@ class VectorEnv(abc.ABC):
                 f"env_type={self.cfg.env_type}: "
                 + ("chunk_step before reset(epoch)." if self._obs is None else "the previous chunk was not finished.")
             )
+        first, *self._waiting = torch.split(actions, 1, 1) if self._looks_at_every_action else [actions]
+        self._start(first, self._active.copy(), resting=None)
+
+    def _start(self, actions: torch.Tensor, active: BoolArray, *, resting: torch.Tensor | None) -> None:
+        """Let the active environments begin to execute actions [B, C, A]."""
         for wrapper in reversed(self._wrappers):
+            wrapper.is_within_chunk, wrapper.resting = bool(self._waiting), resting
             actions = wrapper.actions(actions)
         said = self.prepare_actions(actions)
         request = ChunkRequest(
             actions=self._convention.to_simulator(said),
-            active=self._active.copy(),
+            active=active,
             steps=self._tracker.steps.copy(),
             next_seeds=self._reset_states.ids(self._epoch, self._tracker.episodes + 1) if self.cfg.auto_reset else None,
             rule=self._rule,
@@ -354,8 +362,18 @@ class VectorEnv(abc.ABC):
         """Second half of ``chunk_step``: wait for the environments and report."""
         if self._request is None:
             raise EnvironmentFailure(f"env_type={self.cfg.env_type}: finish_chunk_step without start_chunk_step.")
-        request, self._request = self._request, None
-        said, self._said = self._said, None
+        goes_on = self._request.active.copy()
+        steps = [self._finish(self._request)]
+        while self._waiting:
+            final_ids, actions = steps[-1].final_ids, self._waiting.pop(0)
+            if final_ids is not None:
+                goes_on[final_ids.numpy()] = False
+            self._start(actions, goes_on.copy(), resting=torch.from_numpy(~goes_on))
+            steps.append(self._finish(self._request))
+        return ChunkStep.join_actions(steps)
+
+    def _finish(self, request: ChunkRequest) -> ChunkStep:
+        said, self._request, self._said = self._said, None, None
         chunk = self._recv_chunk(request)
         self._obs = chunk.obs
         rewards, episodes = self._tracker.update(chunk)

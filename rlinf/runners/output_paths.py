@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from rlinf.checkpoint.checkpoint_manager import CheckpointManager, checkpoint_step
 from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, OffPolicyLossConfig
-from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig, NoEnvConfig
+from rlinf.config.schema.env import EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.errors import CheckpointError
 from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, DATASET_FOLDER, EVAL_RUNS_FOLDER, REPLAY_FOLDER, claim_run_dir
@@ -97,8 +97,7 @@ def _has_other_weights(cfg: RLinfConfig) -> bool:
         return True
     if not isinstance(cfg, EmbodiedConfig) or cfg.env.eval is None:
         return False
-    collection = cfg.env.eval.data_collection
-    return collection.enabled and collection.policy not in MODEL_POLICIES
+    return cfg.env.eval.data_collection.is_scripted
 
 
 def _with_evaluation_folder(cfg: ConfigT, checkpoint: Path | None) -> ConfigT:

@@ -6,6 +6,7 @@ from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.env import MODEL_POLICIES, DataCollectionConfig, NoEnvConfig
 from rlinf.config.schema.intervention import InterventionConfig
 from rlinf.config.schema.model import NoModelConfig
+from rlinf.config.schema.realworld import RealWorldEnvConfig, RobotEnvConfig
 from rlinf.config.schema.root import CollectConfig, EmbodiedConfig
 
 _KEYS = tuple(name for name in DataCollectionConfig.__dataclass_fields__ if name != "enabled")
@@ -28,20 +29,19 @@ def check_collection(check: Check[EmbodiedConfig]) -> None:
             "received True; episodes are collected with runner.only_eval=true, which "
             "examples/embodiment/collect_data.sh sets. Remove it, or set that.",
         )
-    chunks = cfg.actor.model.num_action_chunks
-    if collection.policy not in MODEL_POLICIES and chunks > 1:
-        check.problem(
-            f"{path}.policy",
-            f"received '{collection.policy}', a scripted policy, which chooses single actions; actor.model."
-            f"num_action_chunks is {chunks}. Set that to 1.",
-        )
-
     acts = any(isinstance(wrapper, InterventionConfig) for wrapper in cfg.env.eval.wrappers)
     if collection.policy == "operator" and not acts:
         check.problem(
             f"{path}.policy",
             "received 'operator', and there is none. Add the wrapper 'intervention' as the last entry of "
             "env.eval.wrappers, with intervener_type: spacemouse, say.",
+        )
+    if collection.policy == "operator" and not isinstance(cfg.env.eval, RealWorldEnvConfig | RobotEnvConfig):
+        check.problem(
+            f"{path}.policy",
+            f"received 'operator'; how to rest while the operator does not act is known of robots alone, and env_type "
+            f"is {cfg.env.eval.env_type}. Choose env_type=realworld or robot, or a policy that acts next to the "
+            "operator: greedy, or a script.",
         )
 
 

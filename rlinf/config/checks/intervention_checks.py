@@ -34,7 +34,7 @@ def check_losses(check: Check[EmbodiedConfig]) -> None:
 
 
 def check_environments(check: Check[EmbodiedConfig]) -> None:
-    """Interventions replace what the policy does, step by step, and do not improve an evaluation."""
+    """Interventions replace what the policy does, action by action, and do not improve an evaluation."""
     cfg = check.cfg
     for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
         entry = None if env is None else _intervention(env)
@@ -45,12 +45,6 @@ def check_environments(check: Check[EmbodiedConfig]) -> None:
                 f"{path}.wrappers",
                 f"'intervention' stands before '{env.wrappers[-1].name}'; it replaces the policy's actions, which the "
                 "last wrapper is the first to get. Move it to the end, and list it once.",
-            )
-        if cfg.actor.model.num_action_chunks != 1:
-            check.problem(
-                "actor.model.num_action_chunks",
-                f"received {cfg.actor.model.num_action_chunks}; with {path}.wrappers 'intervention' the operator "
-                "looks at every step. Set it to 1.",
             )
         if env is cfg.env.eval and not env.data_collection.enabled:
             check.problem(

@@ -98,6 +98,11 @@ class DataCollectionConfig(ConfigSection):
     use_videos: bool = False
     """Store images as mp4 rather than as PNG."""
 
+    @property
+    def is_scripted(self) -> bool:
+        """Whether a script or an operator plays what is collected, without the model."""
+        return self.enabled and self.policy not in MODEL_POLICIES
+
     def required_packages(self) -> tuple[str, ...]:
         """Return what writes the data set."""
         return ("pyarrow", *(("imageio_ffmpeg",) if self.use_videos else ())) if self.enabled else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rlinf.config.schema.agent import ONE_REQUEST_WORKFLOWS, AgentConfig
 from rlinf.config.schema.algorithm import (
@@ -90,6 +90,12 @@ class EmbodiedConfig(RLinfConfig):
         """See ``RLinfConfig``."""
         names = {"actor": self.actor.group_name, "rollout": self.rollout.group_name, "env": self.env.group_name}
         return names if self.reward is None else {**names, "reward": self.reward.group_name}
+
+    def actions_per_chunk(self, mode: Literal["train", "eval"]) -> int:
+        """Return how many actions are chosen at once: those of the model, or one by scripts and operators."""
+        if mode == "eval" and self.env.eval is not None and self.env.eval.data_collection.is_scripted:
+            return 1
+        return self.actor.model.num_action_chunks
 
 
 def _no_algorithm() -> EmbodiedAlgorithmConfig:

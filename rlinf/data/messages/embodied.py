@@ -81,6 +81,22 @@ class ChunkStep(BatchRecord):
         final_obs = concat_rows([part.final_obs for part in parts])
         return replace(joined, final_obs=final_obs, final_ids=concat_rows(final_ids), episodes=())
 
+    @classmethod
+    def join_actions(cls, parts: Sequence[ChunkStep]) -> ChunkStep:
+        """Join what the same environments report after consecutive actions; an episode's end ends a row's actions."""
+        if len(parts) == 1:
+            return parts[0]
+        ends = [part for part in parts if part.final_ids is not None]
+        final_ids, final_obs = (concat_rows([getattr(p, name) for p in ends]) for name in ("final_ids", "final_obs"))
+        episodes = [episode for part in ends for episode in part.episodes]
+        if final_ids is not None:
+            order = torch.argsort(final_ids)
+            final_ids, final_obs = final_ids[order], select_rows(final_obs, order)
+            episodes = [episodes[index] for index in order.tolist()] if episodes else []
+        columns = ("rewards", "terminations", "truncations", "executed", "intervene_action", "intervene_flag")
+        joined: dict[str, Any] = {name: concat_rows([getattr(part, name) for part in parts], 1) for name in columns}
+        return replace(parts[-1], final_obs=final_obs, final_ids=final_ids, episodes=tuple(episodes), **joined)
+
     def _without_ends(self) -> ChunkStep:
         """Return the same without what there is for single environments alone."""
         return replace(self, final_obs=None, final_ids=None, episodes=())

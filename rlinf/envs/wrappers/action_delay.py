@@ -39,6 +39,8 @@ class ActionDelay(EnvWrapper):
             self._rest(torch.arange(self.num_envs))
         stream = torch.cat([self.waiting, actions], 1)
         self.waiting = stream[:, actions.shape[1] :].clone()
+        if self.resting is not None:
+            self.waiting[self.resting] = 0
         return stream[:, : actions.shape[1]]
 
     def reset(self, obs: Observation, rows: torch.Tensor) -> Observation:

@@ -27,6 +27,12 @@ class EnvWrapper:
 
     state_names: ClassVar[tuple[str, ...]] = ()
     """Attributes that hold its state: numbers, strings, tensors, None, and lists and mappings of these."""
+    looks_at_every_action: ClassVar[bool] = False
+    """Whether all wrappers get the actions of a chunk one by one, each as a chunk of its own."""
+    is_within_chunk: bool = False
+    """Then, whether the action that is executed is one before the last of the policy's chunk."""
+    resting: torch.Tensor | None = None
+    """Then, bool [B]: environments whose episode has ended within the chunk, and that execute no more of it."""
 
     def __init__(self, cfg: Any, *, env: EnvConfig, num_envs: int) -> None:
         self.cfg = cfg

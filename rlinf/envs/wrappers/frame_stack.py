@@ -58,6 +58,7 @@ class FrameStack(EnvWrapper):
         closing = step.obs
         if step.final_ids is not None and step.final_obs is not None:
             closing = {key: step.obs[key].index_copy(0, step.final_ids, step.final_obs[key]) for key in self.frames}
+        before = {key: frames.clone() for key, frames in self.frames.items()} if self.is_within_chunk else {}
         for key, frames in self.frames.items():
             frames[:-1, moved] = frames[1:, moved].clone()
             frames[-1, moved] = closing[key][moved]
@@ -66,7 +67,14 @@ class FrameStack(EnvWrapper):
             final_obs = self._show(final_obs, step.final_ids)
             if self.env.auto_reset:
                 self.reset({key: step.obs[key][step.final_ids] for key in self.frames}, step.final_ids)
-        return replace(step, obs=self._show(step.obs, torch.arange(self.num_envs)), final_obs=final_obs)
+        shown = self._show(step.obs, torch.arange(self.num_envs))
+        goes_on = torch.ones(self.num_envs, dtype=torch.bool)
+        if step.final_ids is not None:
+            goes_on[step.final_ids] = False
+        for key, frames in before.items():
+            # What lies within a chunk is shown to the operator alone.
+            self.frames[key][:, goes_on] = frames[:, goes_on]
+        return replace(step, obs=shown, final_obs=final_obs)
 
     def _show(self, obs: Observation, rows: torch.Tensor) -> Observation:
         assert self.frames is not None

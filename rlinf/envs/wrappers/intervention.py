@@ -21,7 +21,8 @@ from rlinf.errors import ConfigError, EnvironmentFailure
 class Intervention(EnvWrapper):
     """Lets an operator act for the policy, and reports the executed actions: ``intervene_action``, ``intervene_flag``.
 
-    Each environment's intervener is queried before every action.
+    Each environment's intervener is queried before every action, also within a chunk: the rest of a chunk is executed
+    as the policy has chosen it, as far as the operator lets it.
 
     Args:
         cfg: The entry of ``wrappers``.
@@ -35,6 +36,7 @@ class Intervention(EnvWrapper):
 
     cfg: InterventionConfig
     state_names = ("shown", "rewards", "steps")
+    looks_at_every_action = True
 
     def __init__(self, cfg: InterventionConfig, *, env: EnvConfig, num_envs: int) -> None:
         super().__init__(cfg, env=env, num_envs=num_envs)
@@ -50,19 +52,19 @@ class Intervention(EnvWrapper):
         """See ``EnvWrapper``.
 
         Raises:
-            ConfigError: Actions are discrete, or come in chunks.
+            ConfigError: Actions are discrete.
             EnvironmentFailure: An intervener's action has another shape.
         """
-        if not actions.is_floating_point() or actions.shape[1] != 1:
+        if not actions.is_floating_point():
             raise ConfigError(
-                f"env.*.wrappers: intervention: received actions {list(actions.shape)} of {actions.dtype}; allowed: "
-                "single continuous ones. Set actor.model.num_action_chunks=1, or remove the wrapper."
+                f"env.*.wrappers: intervention: env_type={self.env.env_type} has discrete actions, but operators act "
+                "by numbers. Remove the wrapper."
             )
         self.executed = actions.clone()
         self.flags = torch.zeros(self.num_envs, 1, dtype=torch.bool)
         for row, shown in enumerate(self.shown):
-            if shown is None:
-                continue  # it rests until the next rollout epoch
+            if shown is None or (self.resting is not None and self.resting[row]):
+                continue  # it rests until the next rollout epoch, or the next chunk
             situation = Situation(shown, actions[row, 0], self.rewards[row], self.steps[row])
             chosen = self.interveners[row].act(situation)
             if chosen is None:

@@ -20,6 +20,8 @@ from rlinf.models.base_policy import ForwardType, PolicyEvaluation
 from rlinf.workers.actor.data_learner import DataLearner
 
 _LABELS = "labels"
+_IMITATED = "imitated"
+"""Where the inputs of chunks say which of their actions are labels, bool [N, C]; without it, all that were executed."""
 
 
 class ImitationLearner(DataLearner):
@@ -32,18 +34,18 @@ class ImitationLearner(DataLearner):
 
     def update_once(self, batch: Transitions) -> MetricSums:
         """See ``DataLearner``."""
-        actions_in_batch = int(batch.lengths.sum())
+        actions_in_batch = int(_imitated(batch).sum())
         if self.kind == "model":
             return self._update_by_own_loss(batch, actions_in_batch)
 
         def loss_fn(model: nn.Module, rows: Transitions) -> tuple[torch.Tensor, MetricSums]:
-            evaluation: PolicyEvaluation = model(forward_inputs={**rows.inputs, "action": rows.actions})
+            evaluation: PolicyEvaluation = model(forward_inputs={**_seen(rows), "action": rows.actions})
             loss, metrics = imitation_loss(
                 self.kind,
                 logprobs=evaluation.logprobs,
                 greedy=evaluation.greedy,
                 actions=rows.actions,
-                executed=rows.executed,
+                executed=_imitated(rows),
                 denominator=actions_in_batch,
             )
             # The engine averages over ranks what is a share of a mean over all of them.
@@ -64,7 +66,7 @@ class ImitationLearner(DataLearner):
 
         def loss_fn(model: nn.Module, rows: Transitions) -> tuple[torch.Tensor, MetricSums]:
             actions, executed = _to_horizon(rows, horizon)
-            losses = model(ForwardType.SUPERVISED, forward_inputs={**rows.inputs, "action": actions}).mean(-1)
+            losses = model(ForwardType.SUPERVISED, forward_inputs={**_seen(rows), "action": actions}).mean(-1)
             total = torch.where(executed, losses, 0.0).sum()
             metrics = {"imitation_loss": metric_pair(total.detach().double(), executed.sum())}
             # The engine averages over ranks what is a share of a mean over all of them.
@@ -74,13 +76,23 @@ class ImitationLearner(DataLearner):
         return sums | self.step_optimizer("policy")
 
 
+def _imitated(rows: Transitions) -> torch.Tensor:
+    """Return which actions are labels, bool [N, C]."""
+    return rows.inputs.get(_IMITATED, rows.executed)
+
+
+def _seen(rows: Transitions) -> dict[str, torch.Tensor]:
+    """Return what the policy saw, tensors [N, ...]."""
+    return {name: tensor for name, tensor in rows.inputs.items() if name != _IMITATED}
+
+
 def _to_horizon(rows: Transitions, horizon: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return actions [N, H, A] and which of them count [N, H]: a model may predict more than is executed."""
     missing = horizon - rows.actions.shape[1]
     # As data sets repeat the last action behind the end of an episode.
     last = rows.actions[:, -1:].expand(-1, missing, *rows.actions.shape[2:])
-    executed = torch.cat([rows.executed, rows.executed.new_zeros(len(rows.executed), missing)], 1)
-    return torch.cat([rows.actions, last], 1), executed
+    imitated = _imitated(rows)
+    return torch.cat([rows.actions, last], 1), torch.cat([imitated, imitated.new_zeros(len(imitated), missing)], 1)
 
 
 class CollectingLearner(ImitationLearner):
@@ -171,7 +183,7 @@ class DAggerLearner(CollectingLearner):
 
 
 class InterventionLearner(CollectingLearner):
-    """Imitates the operator's actions in the chunks with an intervention (HG-DAgger, Kelly et al., 2019)."""
+    """Imitates the operator's actions, those alone of a chunk (HG-DAgger, Kelly et al., 2019)."""
 
     def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: gathers the interventions of all ranks; the update takes them in."""
@@ -179,6 +191,9 @@ class InterventionLearner(CollectingLearner):
         whole = self.gather(batch)
         executed, intervened = whole(batch.executed), whole(batch.intervened)
         inputs = {name: whole(tensor) for name, tensor in batch.forward_inputs.items()}
-        kept = self.collect(inputs, inputs.pop("action"), intervened.any(-1), executed)
+        labels = inputs.pop("action")
+        if intervened.shape[-1] > 1:
+            inputs[_IMITATED] = intervened
+        kept = self.collect(inputs, labels, intervened.any(-1), executed)
         # The same on every rank already: nothing is left to be summed.
         return finalize_metrics({"intervened": metric_pair(kept.sum().double(), executed.any(-1).sum())})

@@ -140,14 +140,14 @@ class EnvWorker(Worker):
             each start state counts once.
         """
         cfg, stages = self._env_cfg("eval"), self._envs("eval")
-        num_counted = cfg.num_counted_episodes(self.cfg.actor.model.num_action_chunks)
+        num_counted = cfg.num_counted_episodes(self.cfg.actions_per_chunk("eval"))
         log = _EpisodeLog(stages[0], num_counted=num_counted)
         said = time.monotonic()
         for epoch in range(cfg.rollout_epoch):
             log.epoch = epoch
             obs = [env.reset(epoch) for env in stages]
             self.policy.begin_epoch("eval", step=0, epoch=epoch)
-            if self.cfg.actor.model.inference_delay is None:
+            if self.cfg.actor.model.inference_delay is None or cfg.data_collection.is_scripted:
                 self._rollout_epoch("eval", obs, log.add)
             else:
                 self._real_time_epoch(obs[0], log.add, delay=self.cfg.actor.model.inference_delay)
@@ -167,7 +167,7 @@ class EnvWorker(Worker):
 
     def _rollout_epoch(self, mode: Mode, obs: list[Observation], report: Callable[[ChunkStep], None]) -> None:
         stages = self._envs(mode)
-        chunks = self._env_cfg(mode).max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks
+        chunks = self._env_cfg(mode).max_steps_per_rollout_epoch // self.cfg.actions_per_chunk(mode)
         for stage, first in enumerate(obs):
             self.policy.send(stage, _first_step(first, stages[stage].num_envs), is_last=False)
         for number in range(chunks):

@@ -6,7 +6,7 @@ import torch
 
 from rlinf.config.registries import inference_backends
 from rlinf.config.schema.algorithm import ImitationLossConfig
-from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
+from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.root import CollectConfig, EmbodiedConfig
 from rlinf.data.messages.action_request import ActionRequest, ActionResponse
 from rlinf.data.messages.embodied import ChunkStep, Observation, PolicyOutput
@@ -258,12 +258,12 @@ class MultiStepRolloutWorker(Worker):
     def _num_chunk_steps(self, mode: Mode) -> int:
         cfg: EnvConfig | None = self.cfg.env.train if mode == "train" else self.cfg.env.eval
         assert cfg is not None
-        return cfg.max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks
+        return cfg.max_steps_per_rollout_epoch // self.cfg.actions_per_chunk(mode)
 
 
 def _scripted_policy(cfg: EmbodiedConfig) -> ScriptedPolicy | None:
     collection = None if cfg.env.eval is None else cfg.env.eval.data_collection
-    if collection is None or not collection.enabled or collection.policy in MODEL_POLICIES:
+    if collection is None or not collection.is_scripted:
         return None
     assert cfg.env.eval is not None
     return make_scripted_policy(collection.policy, cfg.env.eval)

@@ -562,7 +562,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/imitation_learner.py",
-        "actions_in_batch = int(batch.lengths.sum())",
+        "actions_in_batch = int(_imitated(batch).sum())",
         "actions_in_batch = batch.actions.shape[0] * batch.actions.shape[1]",
         DATA,
         "actions that were not executed count in the denominator",

@@ -90,8 +90,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "base.py",
-        "        for wrapper in reversed(self._wrappers):\n            actions",
-        "        for wrapper in self._wrappers:\n            actions",
+        "        for wrapper in reversed(self._wrappers):\n            wrapper.is_within_chunk",
+        "        for wrapper in self._wrappers:\n            wrapper.is_within_chunk",
         "actions pass the wrappers from the inside",
     ),
     # Metrics and shaped rewards.

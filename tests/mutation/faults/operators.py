@@ -5,6 +5,14 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _TESTS = {
+    "envs/base.py": ("tests/unit/envs/wrappers/test_intervention.py",),
+    "envs/wrappers/frame_stack.py": ("tests/unit/envs/wrappers/test_intervention.py",),
+    "envs/wrappers/action_delay.py": ("tests/unit/envs/wrappers/test_intervention.py",),
+    "envs/wrappers/intervention.py": ("tests/unit/envs/wrappers/test_intervention.py",),
+    "data/messages/embodied.py": ("tests/unit/envs/wrappers/test_intervention.py",),
+    "workers/actor/imitation_learner.py": ("tests/unit/workers/actor/test_imitation_learner.py",),
+    "config/schema/root.py": ("tests/unit/config/checks/test_collection_checks.py",),
+    "config/checks/collection_checks.py": ("tests/unit/config/checks/test_collection_checks.py",),
     "envs/interveners/spacemouse.py": ("tests/unit/envs/interveners/test_spacemouse.py",),
 }
 
@@ -31,5 +39,54 @@ FAULTS: list[Fault] = [
         "            self._error = error\n",
         "            del error\n",
         "a SpaceMouse that is pulled out seems to be at rest, or still pushed",
+    ),
+    # Operators within chunks.
+    _fault(
+        "envs/base.py",
+        "                goes_on[final_ids.numpy()] = False\n",
+        "                pass\n",
+        "a chunk goes on in the next episode",
+    ),
+    _fault(
+        "envs/base.py",
+        "resting=torch.from_numpy(~goes_on)",
+        "resting=None",
+        "operators are asked for actions that are not executed",
+    ),
+    _fault(
+        "envs/wrappers/frame_stack.py",
+        "self.frames[key][:, goes_on] = frames[:, goes_on]",
+        "pass",
+        "frames within a chunk are stacked where an operator may act",
+    ),
+    _fault(
+        "envs/wrappers/action_delay.py",
+        "            self.waiting[self.resting] = 0\n",
+        "            pass\n",
+        "actions of a chunk that has ended are executed in the next episode",
+    ),
+    _fault(
+        "data/messages/embodied.py",
+        "order = torch.argsort(final_ids)",
+        "order = torch.arange(len(final_ids))",
+        "episodes that end within a chunk are reported in the order in which they end",
+    ),
+    _fault(
+        "workers/actor/imitation_learner.py",
+        "            inputs[_IMITATED] = intervened\n",
+        "            pass\n",
+        "the policy imitates its own actions next to the operator's",
+    ),
+    _fault(
+        "config/schema/root.py",
+        "            return 1\n        return self.actor.model.num_action_chunks",
+        "            pass\n        return self.actor.model.num_action_chunks",
+        "scripts are expected to choose whole chunks",
+    ),
+    _fault(
+        "config/checks/collection_checks.py",
+        "not isinstance(cfg.env.eval, RealWorldEnvConfig | RobotEnvConfig)",
+        "False",
+        "an operator alone is accepted where it is not known how to rest",
     ),
 ]

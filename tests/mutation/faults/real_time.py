@@ -65,7 +65,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(_WORKER, "if delay and not is_last:", "if delay:", WORKER, "acts on behind the end"),
     Fault(_WORKER, "executed = delay", "executed = 0", WORKER, "executes what is past"),
-    Fault(_WORKER, "model.inference_delay is None:", "model.inference_delay != 0:", WORKER, "waits for each chunk"),
+    Fault(_WORKER, "model.inference_delay is None or", "model.inference_delay != 0 or", WORKER, "waits for each chunk"),
     Fault(
         _ROLLOUT,
         "if self.cfg.actor.model.inference_delay is not None:",

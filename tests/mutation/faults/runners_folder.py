@@ -94,8 +94,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         _PATHS,
-        "collection.policy not in MODEL_POLICIES",
-        "True",
+        "return cfg.env.eval.data_collection.is_scripted",
+        "return cfg.env.eval.data_collection.enabled",
         (f"{_PATHS_TESTS}::test_collecting_with_the_model_needs_weights",),
         "episodes of an untrained policy are collected",
     ),

@@ -287,8 +287,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/imitation_learner.py",
-        "executed = torch.cat([rows.executed, rows.executed.new_zeros(len(rows.executed), missing)], 1)",
-        "executed = torch.cat([rows.executed, rows.executed.new_ones(len(rows.executed), missing)], 1)",
+        "torch.cat([imitated, imitated.new_zeros(len(imitated), missing)], 1)",
+        "torch.cat([imitated, imitated.new_ones(len(imitated), missing)], 1)",
         ("tests/unit/workers/actor/test_flow_imitation.py",),
         "a flow imitates what stands behind the chunk",
     ),

@@ -18,10 +18,10 @@ RECIPE = "metaworld_reach_ppo_mlp"
         (
             [
                 "runner.only_eval=true",
-                "env.eval.data_collection={enabled: true, policy: metaworld}",
-                "actor.model.num_action_chunks=5",
+                "env.eval.data_collection={enabled: true, policy: operator}",
+                "env.eval.wrappers=[{name: intervention, intervener: {intervener_type: keyboard}}]",
             ],
-            "num_action_chunks is 5. Set that to 1",
+            "known of robots alone, and env_type is metaworld",
         ),
     ],
 )
@@ -29,6 +29,13 @@ def test_contradictions_name_their_remedy(overrides: list[str], remedy: str) -> 
     with pytest.raises(ConfigError) as caught:
         validate_cfg(load_recipe(RECIPE, overrides))
     assert remedy in str(caught.value)
+
+
+def test_scripts_look_at_every_observation_also_where_the_model_acts_in_chunks() -> None:
+    collecting = ["runner.only_eval=true", "env.eval.data_collection.enabled=true", "actor.model.num_action_chunks=5"]
+    for policy, expected in (("metaworld", 1), ("greedy", 5)):
+        cfg = validate_cfg(load_recipe(RECIPE, [*collecting, f"env.eval.data_collection.policy={policy}"]))
+        assert (cfg.actions_per_chunk("eval"), cfg.actions_per_chunk("train")) == (expected, 5)
 
 
 def test_what_collect_data_sets_is_valid() -> None:

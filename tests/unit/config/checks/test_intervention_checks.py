@@ -30,7 +30,6 @@ ENTRY = "{name: intervention, intervener: {intervener_type: scripted, policy: me
             ["algorithm.demo_buffer.capacity=5"],
             "algorithm.demo_buffer.capacity: received 5; not used without interventions",
         ),
-        (RECIPE, ["actor.model.num_action_chunks=2"], "the operator looks at every step. Set it to 1"),
         (
             RECIPE,
             [

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlinf.config.registries import interveners
-from rlinf.config.schema.env import ActionRepeatConfig, PixelReachEnvConfig
+from rlinf.config.schema.env import ActionDelayConfig, ActionRepeatConfig, FrameStackConfig, PixelReachEnvConfig
 from rlinf.config.schema.intervention import IntervenerConfig, InterventionConfig
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
@@ -48,12 +48,16 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> type[Recorder]:
 
 def make_env(inner: Any = (), **keys: Any) -> VectorEnv:
     wrapper = InterventionConfig(name="intervention", intervener=IntervenerConfig(intervener_type="recorder"))
-    defaults: dict[str, Any] = {"total_num_envs": 2, "max_episode_steps": 4, "image_size": 16}
+    defaults: dict[str, Any] = {
+        "total_num_envs": 2,
+        "max_episode_steps": 4,
+        "image_size": 16,
+        "ignore_terminations": True,
+    }
     defaults["wrappers"] = [*inner, wrapper]
     cfg = PixelReachEnvConfig(
         env_type="pixel_reach",
         max_steps_per_rollout_epoch=8,
-        ignore_terminations=True,
         **{**defaults, **keys},
     )
     return make_vector_env(cfg, num_envs=2)
@@ -125,11 +129,96 @@ def test_repeated_actions_are_intervened_in_as_one() -> None:
         assert torch.equal(steps[1].intervene_action, RIGHT.expand(2, 1, 2))
 
 
-def test_chunks_are_refused() -> None:
+def test_an_operator_takes_over_within_a_chunk(recorder: type[Recorder]) -> None:
+    """Each action of the chunk is the policy's or the operator's, who sees what the one before has led to."""
+    left = -RIGHT.expand(2, 4, 2)
+    with make_env() as env, make_env(wrappers=[]) as plain:
+        seen = [env.reset(0)["states"]]
+        plain.reset(0)
+        step = env.chunk_step(left)
+        expected = left.clone()
+        expected[:, 1::2] = RIGHT
+        reports = [plain.chunk_step(expected[:, number : number + 1]) for number in range(4)]
+        seen += [report.obs["states"] for report in reports[:-1]]
+        assert step.intervene_flag.tolist() == [[False, True, False, True]] * 2
+        assert torch.equal(step.intervene_action, expected)
+        assert torch.equal(step.rewards, torch.cat([report.rewards for report in reports], 1))
+        assert torch.equal(step.obs["states"], reports[-1].obs["states"])
+        assert step.episodes == reports[-1].episodes
+        for row, intervener in enumerate(recorder.made):
+            assert [situation.step for situation in intervener.seen] == [0, 1, 2, 3]
+            assert intervener.episodes == 2
+            for number, situation in enumerate(intervener.seen):
+                assert torch.equal(situation.obs["states"], seen[number][row : row + 1])
+                assert torch.equal(situation.action, -RIGHT)
+                assert situation.reward == (step.rewards[row, number - 1] if number else 0)
+
+
+@pytest.mark.parametrize("auto_reset", [True, False])
+@pytest.mark.parametrize("num_processes", [0, 2])
+@pytest.mark.parametrize(
+    "inner",
+    [
+        [],
+        [FrameStackConfig(name="frame_stack", num_frames=3, keys=["states"])],
+        [ActionDelayConfig(name="action_delay", num_steps=2)],
+        [ActionRepeatConfig(name="action_repeat", num_repeats=2)],
+    ],
+    ids=["plain", "frame_stack", "action_delay", "action_repeat"],
+)
+def test_an_operator_who_never_acts_changes_nothing(
+    inner: list[Any], auto_reset: bool, num_processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episodes of 4, and of fewer where one ends earlier, in chunks of 3: ends lie within chunks."""
+    monkeypatch.setattr(Recorder, "act", lambda self, situation: self.seen.append(situation))
+    keys = {"auto_reset": auto_reset, "num_env_processes": num_processes, "ignore_terminations": False}
+    generator = torch.Generator().manual_seed(0)
+    with make_env(inner, **keys) as env, make_env(wrappers=inner, **keys) as plain:
+        assert_equal(env.reset(0), plain.reset(0))
+        executed = 0
+        for _ in range(5):
+            actions = torch.rand(2, 3, 2, generator=generator) * 2 - 1
+            step, expected = env.chunk_step(actions), plain.chunk_step(actions)
+            executed += int(step.executed.sum())
+            assert not step.intervene_flag.any()
+            assert_equal(step.obs, expected.obs)
+            assert step.episodes == expected.episodes
+            for name in ("rewards", "terminations", "truncations", "executed", "final_ids"):
+                one, other = getattr(step, name), getattr(expected, name)
+                assert one is None if other is None else torch.equal(one, other), name
+            assert (step.final_obs is None) == (expected.final_obs is None)
+            if step.final_obs is not None:
+                assert_equal(step.final_obs, expected.final_obs)
+        # Operators are asked for what is executed, and for nothing else.
+        assert sum(len(intervener.seen) for intervener in Recorder.made) == executed
+
+
+def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name], name
+
+
+def test_ends_of_a_chunk_are_in_the_order_of_the_environments() -> None:
+    """Row 1 ends at the first action of the chunk, row 0 at its third."""
+    with make_env(auto_reset=True) as env:
+        env.reset(0)
+        env.chunk_step(torch.zeros(2, 1, 2))
+        env._tracker.steps[1] = 3
+        step = env.chunk_step(torch.zeros(2, 3, 2))
+        assert step.final_ids.tolist() == [0, 1]
+        assert step.executed.tolist() == [[True, True, True], [True, False, False]]
+        assert [episode["episode_len"] for episode in step.episodes] == [4, 4]
+        assert step.final_obs["states"].shape[0] == 2
+        # Row 1 acts again in the next chunk.
+        assert env.chunk_step(torch.zeros(2, 3, 2)).executed.all()
+
+
+def test_discrete_actions_are_refused() -> None:
     with make_env() as env:
         env.reset(0)
-        with pytest.raises(ConfigError, match=r"num_action_chunks=1"):
-            env.chunk_step(torch.zeros(2, 3, 2))
+        with pytest.raises(ConfigError, match="discrete actions"):
+            env.chunk_step(torch.zeros(2, 3, dtype=torch.int64))
 
 
 def test_an_action_of_another_shape_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Imitation: which labels count, and that the policy moves to them."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,28 @@ def test_only_interventions_are_imitated() -> None:
     stored = learner.stored.contents()
     assert torch.equal(stored.actions, rollout.forward_inputs["action"][kept])
     assert torch.equal(stored.inputs["states"], rollout.forward_inputs["states"][kept])
+
+
+def test_of_a_chunk_only_the_operators_actions_are_imitated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy's own actions of a chunk are recorded next to the operator's, and are no labels."""
+    learner, rollout = make_learner("embodied_hgdagger"), make_rollout(1, labels=False)
+    flags = rollout.intervened.clone()
+    flags[:, 0::4, 1:] = False
+    flags[:, 2::4, :2] = False
+    learner.compute_advantages(dataclasses.replace(rollout, intervened=flags & rollout.executed))
+    learner.update(1)
+    losses: list[float] = []
+    for doubled in (1.0, 100.0):
+        batch = learner.stored.sample(32, torch.Generator().manual_seed(0))
+        marked = batch.inputs["imitated"]
+        assert {1, 2} & set(marked.sum(-1).tolist())
+        foreign = torch.where(marked.unsqueeze(-1), batch.actions, batch.actions * doubled)
+        losses += losses_of_rank(learner, dataclasses.replace(batch, actions=foreign), 0, 1, monkeypatch)
+    assert losses[0] == losses[1]
+    with torch.no_grad():
+        greedy = learner.policy(forward_inputs={"states": batch.inputs["states"], "action": batch.actions}).greedy
+    gaps = (greedy - batch.actions).square().mean(-1)
+    assert losses[0] == pytest.approx(float(gaps[marked].mean()), rel=1e-4)
 
 
 def test_without_any_label_nothing_is_learned() -> None:
