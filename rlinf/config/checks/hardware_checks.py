@@ -9,7 +9,8 @@ from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.parse import Parser
 from rlinf.config.registries import hardware_types
 from rlinf.config.schema.cluster import ComponentPlacementConfig, NodeGroupConfig
-from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
+from rlinf.config.schema.intervention import KEYBOARD_KEYS, InterventionConfig, KeyboardIntervenerConfig
+from rlinf.config.schema.realworld import FrankaHardwareConfig, MarkedEnvConfig, RealWorldEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.config.sections import explain_unknown
 
@@ -59,6 +60,47 @@ def check_robots(check: Check[EmbodiedConfig]) -> None:
             )
         if has_robots:
             _check_numbers(cfg, env, path, check.world, check)
+
+
+def check_marks(check: Check[EmbodiedConfig]) -> None:
+    """An operator marks the episodes of one robot, by keys that mean nothing else; somebody says what success is."""
+    for path, env in (("env.train", check.cfg.env.train), ("env.eval", check.cfg.env.eval)):
+        if not isinstance(env, MarkedEnvConfig):
+            continue
+        _check_success(env, path, check)
+        keys = [key for key in (env.success_key, env.failure_key) if key is not None]
+        interveners = [entry.intervener for entry in env.wrappers if isinstance(entry, InterventionConfig)]
+        moves = any(isinstance(intervener, KeyboardIntervenerConfig) for intervener in interveners)
+        taken = [key for key in keys if keys.count(key) > 1 or (moves and key in KEYBOARD_KEYS)]
+        if taken:
+            check.problem(
+                f"{path}.success_key",
+                f"received '{env.success_key}', with failure_key '{env.failure_key}'; '{taken[0]}' has another meaning "
+                "already. Choose others: space and backspace, say.",
+            )
+        workers = check.world.env
+        if keys and workers is not None and env.total_num_envs > workers:
+            check.problem(
+                f"{path}.success_key",
+                f"received '{env.success_key}'; a key marks the episode of one robot, and an env worker has "
+                f"{env.total_num_envs // workers}. Set total_num_envs={workers}.",
+            )
+
+
+def _check_success(env: MarkedEnvConfig, path: str, check: Check[EmbodiedConfig]) -> None:
+    """Episodes can be successful where those alone are kept."""
+    if not isinstance(env, RealWorldEnvConfig) or env.target_ee_pose is not None or env.success_key is not None:
+        return
+    group = _env_group(check.cfg)
+    robots = [] if group is None or group.hardware is None else group.hardware.configs
+    if any(robot.get("target_ee_pose") is not None for robot in robots):
+        return
+    if env.data_collection.enabled and env.data_collection.only_success:
+        check.problem(
+            f"{path}.data_collection.only_success",
+            f"received True; without {path}.target_ee_pose no episode is ever successful. Set {path}.success_key=space "
+            "for the operator to say so, or the target.",
+        )
 
 
 def _check_numbers(
@@ -121,4 +163,4 @@ def _env_group(cfg: EmbodiedConfig) -> NodeGroupConfig | None:
     return None
 
 
-RULES = (check_hardware, check_robots)
+RULES = (check_hardware, check_robots, check_marks)

@@ -40,6 +40,10 @@ class ScriptedIntervenerConfig(IntervenerConfig):
     """Steps that it acts, at least, once it has taken over."""
 
 
+KEYBOARD_KEYS = tuple("wsadrfikjluocv")
+"""Keys that move the arm, turn it, and close and open its gripper, with ``intervener_type: keyboard``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PersonIntervenerConfig(IntervenerConfig):
     """Keys of all whom a person moves by a device that says nothing of the robot's own numbers."""

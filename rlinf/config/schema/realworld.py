@@ -50,7 +50,23 @@ class DummyFrankaConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealWorldEnvConfig(EnvConfig):
+class MarkedEnvConfig(EnvConfig):
+    """Keys of environments whose episodes an operator may end."""
+
+    success_key: str | None = None
+    """Key of the keyboard by which the operator ends the episode as a success, of reward 1: a letter or a digit, or a
+    name such as ``space``; null: none. All robots of a computer share its keyboard."""
+    failure_key: str | None = None
+    """Key by which the operator ends it as a failure."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what hears the keys."""
+        heard = ("pynput",) if self.success_key is not None or self.failure_key is not None else ()
+        return (*super().required_packages(), *heard)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealWorldEnvConfig(MarkedEnvConfig):
     """``env_type: realworld``: a Franka arm, one for each env worker, or a stand-in of it (``is_dummy``)."""
 
     is_dummy: bool = False
@@ -64,7 +80,7 @@ class RealWorldEnvConfig(EnvConfig):
     """The task in words."""
     target_ee_pose: list[float] | None = None
     """Pose of the end effector that solves the task: x, y, z in metres, roll, pitch, yaw in radians. null leaves it to
-    a reward model to say what success is."""
+    the operator (``success_key``) or to a reward model to say what success is."""
     reset_ee_pose: list[float] = field(default_factory=lambda: [0.5, 0.0, 0.3, 3.1416, 0.0, 0.0])
     """Pose that episodes begin in."""
     random_xy_meters: NonNegativeFloat = 0.05
@@ -111,7 +127,7 @@ class RealWorldEnvConfig(EnvConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RobotEnvConfig(EnvConfig):
+class RobotEnvConfig(MarkedEnvConfig):
     """``env_type: robot``: a robot of any kind, one for each env worker, by a driver of your own."""
 
     client: str

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rlinf.config.schema.env import EnvConfig
-from rlinf.config.schema.intervention import KeyboardIntervenerConfig
+from rlinf.config.schema.intervention import KEYBOARD_KEYS, KeyboardIntervenerConfig
 from rlinf.envs.interveners import Situation
 from rlinf.envs.interveners.person import require_one_environment, twist_to_action
 from rlinf.utils.optional import require
@@ -49,7 +49,7 @@ class KeyboardIntervener:
     def act(self, situation: Situation) -> torch.Tensor | None:
         """See ``Intervener``."""
         held = set(self.held)  # the listener's thread changes the other one
-        if not held & {*_AXES, _CLOSE, _OPEN}:
+        if not held.intersection(KEYBOARD_KEYS):
             return None
         motion = [0.0] * 6
         for key in held & _AXES.keys():

@@ -12,6 +12,7 @@ from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.realworld.cameras import image_row, image_spaces
 from rlinf.envs.realworld.client import Connection, FrankaState, WallClock, connections, make_client
 from rlinf.envs.realworld.dummy import DummyFranka
+from rlinf.envs.realworld.operator_marks import OperatorMarks
 from rlinf.envs.realworld.pace import Pace
 from rlinf.envs.realworld.poses import (
     Vector,
@@ -57,6 +58,7 @@ class FrankaSingleEnv:
         self.target = None if target is None else pose_from_euler(target)
         self.num_cameras = 0 if cfg.image_size is None else len(robot.camera_serials)
         self._address = robot.robot_ip if is_declared else None
+        self._marks = OperatorMarks(cfg)
         self._num_drawn = max(self.num_cameras, int(render and cfg.is_dummy))
         self._connection = self._connect() if self._address is None else connections.take(self._address, self._connect)
         self._client, self._clock = self._connection.client, self._connection.clock
@@ -81,6 +83,7 @@ class FrankaSingleEnv:
         self._travel(lift)
         state = self._travel(goal)
         self._pace.begin()
+        self._marks.begin()
         return state
 
     def step(self, action: Any) -> SingleStep:
@@ -95,8 +98,8 @@ class FrankaSingleEnv:
         is_blocked = limit is not None and float(np.linalg.norm(state.wrench[:3])) > limit
         if is_blocked:
             self._client.move_to(state.pose)
-        success, reward = self._judge(state.pose)
-        return state, reward, success, is_blocked and not success, success
+        success, reward, is_over = self._marks.judge(*self._judge(state.pose))
+        return state, reward, is_over, is_blocked and not is_over, success
 
     def observe(self, raw: FrankaState) -> dict[str, Any]:
         """Return ``states``, the task, and with cameras ``main_images`` and ``extra_view_images`` [N, H, W, 3]."""
@@ -119,6 +122,7 @@ class FrankaSingleEnv:
 
     def close(self) -> None:
         """Let the robot go."""
+        self._marks.close()
         if self._address is None:
             self._client.close()
         else:

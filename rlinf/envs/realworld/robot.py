@@ -13,6 +13,7 @@ from rlinf.config.schema.realworld import RobotEnvConfig
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.realworld.cameras import image_row, image_spaces
 from rlinf.envs.realworld.client import Clock, Connection, WallClock, connections, make_client
+from rlinf.envs.realworld.operator_marks import OperatorMarks
 from rlinf.envs.realworld.pace import Pace
 from rlinf.envs.realworld.poses import Vector
 from rlinf.envs.single_env import SingleStep
@@ -65,6 +66,7 @@ class RobotSingleEnv:
         self.address = json.dumps(dict(robot), sort_keys=True) if robot else f"stand-in {id(self)}"
         self._connection = connections.take(self.address, self._connect)
         self.client = cast("RobotClient", self._connection.client)
+        self._marks = OperatorMarks(cfg)
         self._pace = Pace(self._connection.clock, frequency_hz=cfg.control_frequency_hz, robot=self.address)
         self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1.0, 1.0, (cfg.action_dim,), np.float32)
         self.observation_space = gymnasium.spaces.Dict(
@@ -79,6 +81,7 @@ class RobotSingleEnv:
         """See ``SingleEnv``."""
         self.client.reset(seed)
         self._pace.begin()
+        self._marks.begin()
         return self._state()
 
     def step(self, action: Any) -> SingleStep:
@@ -86,8 +89,9 @@ class RobotSingleEnv:
         self.client.act(np.asarray(action, np.float64))
         self._pace.wait()
         state = self._state()
-        success, reward = self.client.judge()
-        return state, float(reward), bool(success), False, bool(success)
+        solved, reward = self.client.judge()
+        success, reward, is_over = self._marks.judge(bool(solved), float(reward))
+        return state, reward, is_over, False, success
 
     def observe(self, raw: Vector) -> dict[str, Any]:
         """Return ``states``, the task and the cameras' images."""
@@ -104,6 +108,7 @@ class RobotSingleEnv:
 
     def close(self) -> None:
         """Let the robot go."""
+        self._marks.close()
         connections.release(self.address)
 
     def _connect(self) -> Connection:

@@ -5,6 +5,13 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _TESTS = {
+    "envs/realworld/operator_marks.py": ("tests/unit/envs/realworld/test_operator_marks.py",),
+    "envs/realworld/franka.py": ("tests/unit/envs/realworld/test_operator_marks.py",),
+    "envs/realworld/robot.py": ("tests/unit/envs/realworld/test_operator_marks.py",),
+    "config/checks/hardware_checks.py": (
+        "tests/unit/config/checks/test_hardware_checks.py",
+        "tests/unit/config/checks/test_collect_task.py",
+    ),
     "envs/base.py": ("tests/unit/envs/wrappers/test_intervention.py",),
     "envs/wrappers/frame_stack.py": ("tests/unit/envs/wrappers/test_intervention.py",),
     "envs/wrappers/action_delay.py": ("tests/unit/envs/wrappers/test_intervention.py",),
@@ -88,5 +95,42 @@ FAULTS: list[Fault] = [
         "not isinstance(cfg.env.eval, RealWorldEnvConfig | RobotEnvConfig)",
         "False",
         "an operator alone is accepted where it is not known how to rest",
+    ),
+    # Marks of operators.
+    _fault(
+        "envs/realworld/operator_marks.py",
+        "return mark, reward + float(mark) - float(success), True",
+        "return mark, reward + float(mark) - float(success), mark",
+        "an episode that the operator marks as a failure goes on",
+    ),
+    _fault(
+        "envs/realworld/operator_marks.py",
+        "mark, self._mark = self._mark, None",
+        "mark = self._mark",
+        "a mark counts for later actions, too",
+    ),
+    _fault(
+        "envs/realworld/franka.py",
+        "        self._marks.begin()\n",
+        "",
+        "what is marked while the arm travels ends the next episode",
+    ),
+    _fault(
+        "envs/realworld/robot.py",
+        "return state, reward, is_over, False, success",
+        "return state, reward, bool(solved), False, bool(solved)",
+        "marks do not count for robots of other kinds",
+    ),
+    _fault(
+        "config/checks/hardware_checks.py",
+        "(moves and key in KEYBOARD_KEYS)",
+        "False",
+        "a key moves the arm and ends the episode",
+    ),
+    _fault(
+        "config/checks/hardware_checks.py",
+        "if env.data_collection.enabled and env.data_collection.only_success:",
+        "if False:",
+        "episodes that can never be successful are all dropped",
     ),
 ]

@@ -52,6 +52,14 @@ def test_a_recipe_that_only_collects_needs_no_actor_and_no_algorithm() -> None:
         ((OPERATOR, "data={format: lerobot, path: x}"), "data: not used by task_type=collect"),
         ((OPERATOR, "reward={rewards: {env: {reward_type: env}}}"), "reward: not used by task_type=collect"),
         ((OPERATOR, "runner.enable_decoupled_mode=true"), "enable_decoupled_mode: received True; not used"),
+        (
+            (
+                OPERATOR,
+                "env.eval.target_ee_pose=null",
+                "env.eval.data_collection.only_success=true",
+            ),
+            "no episode is ever successful. Set env.eval.success_key=space",
+        ),
         (("~env.eval",), "env.eval: missing; task_type=collect plays its episodes"),
     ],
 )

@@ -30,6 +30,9 @@ TRAIN = {
     "actor.model.action_dim": 7,
 }
 CLIENT = {"env.train.is_dummy": False, "env.train.client": "lab.franka:Client"}
+KEYBOARD = {"name": "intervention", "intervener": {"intervener_type": "keyboard"}}
+WRAPPED = {"env.train.wrappers": [KEYBOARD]}
+PLACED = {"cluster": {"num_nodes": 1, "component_placement": {"actor,rollout,env": 0}}}
 PATH = "cluster.node_groups[0].hardware.configs[1]"
 
 
@@ -70,6 +73,21 @@ def test_a_stand_in_needs_no_robot(recipe: Callable[..., dict[str, Any]]) -> Non
             {"env.train.target_ee_pose": [0.9, 0.0, 0.1, 0.0, 0.0, 0.0]},
             "env.train.target_ee_pose",
             "outside workspace_low",
+        ),
+        (
+            {"env.train.success_key": "x", "env.train.failure_key": "x"},
+            "env.train.success_key",
+            "'x' has another meaning already",
+        ),
+        (
+            WRAPPED | {"env.train.success_key": "y", "env.train.failure_key": "c"},
+            "env.train.success_key",
+            "with failure_key 'c'; 'c' has another meaning",
+        ),
+        (
+            PLACED | {"env.train.success_key": "y", "env.train.total_num_envs": 4},
+            "env.train.success_key",
+            "an env worker has 4. Set total_num_envs=1",
         ),
         ({"env.train.use_spacemouse": True}, "env.train.use_spacemouse", "wrapper intervention"),
         ({"env.train.main_image_key": "wrist_1"}, "env.train.main_image_key", "camera_serials"),
