@@ -380,7 +380,8 @@ class VectorEnv(abc.ABC):
         if not self.cfg.auto_reset:
             self._active[chunk.final_ids] = False
         self._recorder.add_chunk(chunk, rewards)
-        self._collector.add_chunk(said, chunk)
+        flags = next((wrapper.flags for wrapper in self._wrappers if wrapper.flags is not None), None)
+        self._collector.add_chunk(said, chunk, None if flags is None else flags[:, 0].numpy())
         self._remember(request, said, chunk)
         step = ChunkStep(
             obs=to_tensors(chunk.obs),
@@ -484,6 +485,18 @@ class VectorEnv(abc.ABC):
     def finish_collection(self) -> None:
         """Publish the episodes collected so far, where ``cfg.data_collection`` asks for them; no more are collected."""
         self._collector.close()
+
+    def begin_collection(self, step: int) -> None:
+        """Collect the episodes that end from now on as those of a training step, where episodes are collected."""
+        self._collector.begin_step(step)
+
+    def publish_collection(self) -> None:
+        """Publish the episodes of the training step."""
+        self._collector.end_step()
+
+    def rewind_collection(self, step: int) -> None:
+        """Forget the episodes that were collected after a training step."""
+        self._collector.go_back(step)
 
     def __enter__(self) -> VectorEnv:
         return self

@@ -148,6 +148,11 @@ def with_run_paths(cfg: EmbodiedConfig) -> EmbodiedConfig:
     return dataclasses.replace(cfg, env=section, algorithm=_with_replay_folder(cfg.algorithm, run_folder(cfg)))
 
 
+def with_dataset_folder(env: EnvConfig, folder: Path) -> EnvConfig:
+    """Return the section of environments whose episodes become a data set in ``folder``."""
+    return dataclasses.replace(env, data_collection=dataclasses.replace(env.data_collection, save_dir=str(folder)))
+
+
 def video_folders(cfg: EmbodiedConfig) -> str | None:
     """Return where the run's videos go, separated by commas; None if none are made."""
     sections = [cfg.env.train, cfg.env.eval]
@@ -157,12 +162,14 @@ def video_folders(cfg: EmbodiedConfig) -> str | None:
 
 def _with_dataset_folder(cfg: EmbodiedConfig) -> EmbodiedConfig:
     """Fill in the folder of the data set that is collected: the experiment's, also where an evaluation collects it."""
-    env = cfg.env.eval
-    if env is None or not env.data_collection.enabled or env.data_collection.save_dir is not None:
-        return cfg
-    collection = dataclasses.replace(env.data_collection, save_dir=str(experiment_folder(cfg) / DATASET_FOLDER))
-    section = dataclasses.replace(cfg.env, eval=dataclasses.replace(env, data_collection=collection))
-    return dataclasses.replace(cfg, env=section)
+
+    def fill(env: EnvConfig) -> EnvConfig:
+        if not env.data_collection.enabled or env.data_collection.save_dir is not None:
+            return env
+        return with_dataset_folder(env, experiment_folder(cfg) / DATASET_FOLDER)
+
+    evaluation = None if cfg.env.eval is None else fill(cfg.env.eval)
+    return dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, train=fill(cfg.env.train), eval=evaluation))
 
 
 def _with_replay_folder(algorithm: EmbodiedAlgorithmConfig, run: Path) -> EmbodiedAlgorithmConfig:

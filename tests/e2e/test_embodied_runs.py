@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -116,6 +117,20 @@ def test_episodes_of_several_workers_become_one_data_set(run_recipe: Callable[..
     assert dataset.features["action"].dtype == "int64"
     assert int(dataset.column("next.done").sum()) == 4
     assert not list(folder.glob(".dataset*"))
+
+
+def test_training_collects_its_episodes_and_goes_on_where_it_is_continued(
+    run_recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    collecting = ("env.train.data_collection.enabled=true", "runner.save_interval=1")
+    whole = run_recipe(*collecting, "runner.max_epochs=2") / "dataset"
+    run_recipe(*collecting, "runner.max_epochs=1", log_path=tmp_path)
+    resumed = run_recipe(*collecting, "runner.max_epochs=2", "runner.resume_dir=auto", log_path=tmp_path) / "dataset"
+    check_dataset(resumed)
+    one, other = LeRobotDataset(whole), LeRobotDataset(resumed)
+    assert one.num_episodes == other.num_episodes > 0
+    for column in ("observation.state", "action", "episode_index"):
+        np.testing.assert_array_equal(one.column(column), other.column(column))
 
 
 def test_sizes_that_the_recipe_leaves_out_come_from_the_environment(run_recipe: Callable[..., Any]) -> None:

@@ -13,10 +13,9 @@ _KEYS = tuple(name for name in DataCollectionConfig.__dataclass_fields__ if name
 
 
 def check_collection(check: Check[EmbodiedConfig]) -> None:
-    """Episodes are collected while a run does nothing but evaluate."""
+    """Episodes are collected in training, or while a run does nothing but evaluate."""
     cfg = check.cfg
-    if cfg.env.train.data_collection != DataCollectionConfig():
-        check.problem("env.train.data_collection", "not used: env.eval plays what is collected. Move it there.")
+    _check_training(cfg.env.train.data_collection, check)
     if cfg.env.eval is None:
         return
     collection, path = cfg.env.eval.data_collection, "env.eval.data_collection"
@@ -26,8 +25,8 @@ def check_collection(check: Check[EmbodiedConfig]) -> None:
     if not cfg.runner.only_eval:
         check.problem(
             f"{path}.enabled",
-            "received True; episodes are collected with runner.only_eval=true, which "
-            "examples/embodiment/collect_data.sh sets. Remove it, or set that.",
+            "received True; evaluations while training play the same episodes every time. Collect those of training by "
+            "env.train.data_collection, or set runner.only_eval=true, as examples/embodiment/collect_data.sh does.",
         )
     acts = any(isinstance(wrapper, InterventionConfig) for wrapper in cfg.env.eval.wrappers)
     if collection.policy == "operator" and not acts:
@@ -42,6 +41,19 @@ def check_collection(check: Check[EmbodiedConfig]) -> None:
             f"received 'operator'; how to rest while the operator does not act is known of robots alone, and env_type "
             f"is {cfg.env.eval.env_type}. Choose env_type=realworld or robot, or a policy that acts next to the "
             "operator: greedy, or a script.",
+        )
+
+
+def _check_training(collection: DataCollectionConfig, check: Check[EmbodiedConfig]) -> None:
+    path = "env.train.data_collection"
+    if not collection.enabled:
+        check.unused(collection, _KEYS, path, "without enabled")
+        return
+    check.unused(collection, ("policy",), path, "in training, where the policy that learns acts")
+    if check.cfg.runner.only_eval:
+        check.problem(
+            f"{path}.enabled",
+            "received True; runner.only_eval=true plays env.eval alone. Move it to env.eval.data_collection.",
         )
 
 

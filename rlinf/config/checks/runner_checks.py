@@ -77,7 +77,7 @@ def check_num_start_states(check: Check[EmbodiedConfig]) -> None:
         )
         return
     groups, epochs = evaluation.num_groups, evaluation.rollout_epoch
-    episodes = evaluation.num_counted_episodes(check.cfg.actor.model.num_action_chunks)
+    episodes = evaluation.num_counted_episodes(check.cfg.actions_per_chunk("eval"))
     played = groups * evaluation.group_size * epochs * episodes
     if played != wanted or evaluation.group_size > 1:
         check.problem(

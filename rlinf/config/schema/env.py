@@ -79,12 +79,13 @@ MODEL_POLICIES = ("greedy", "sample")
 
 @dataclass(frozen=True, kw_only=True)
 class DataCollectionConfig(ConfigSection):
-    """``env.eval.data_collection``: write the episodes that are played as a data set."""
+    """``env.*.data_collection``: write the episodes that are played as a data set."""
 
     enabled: bool = False
-    """Collect; ``examples/embodiment/collect_data.sh`` sets it."""
+    """Collect; ``examples/embodiment/collect_data.sh`` sets that of ``env.eval``."""
     save_dir: str | None = None
-    """The data set's folder, which must not exist; null is ``<log_path>/<experiment_name>/dataset``."""
+    """The data set's folder, which must not exist unless the training that made it is continued; null is
+    ``<log_path>/<experiment_name>/dataset``."""
     policy: str = "greedy"
     """Who acts: the model (``greedy``, or ``sample`` as in training), a script (``langpick``, ``libero_object``,
     ``maniskill_plates``, ``metaworld``, ``robosuite_lift``), or the operator of the wrapper ``intervention`` alone
@@ -161,7 +162,7 @@ class EnvConfig(ConfigSection):
     video_cfg: VideoConfig = field(default_factory=VideoConfig)
     """Recording."""
     data_collection: DataCollectionConfig = field(default_factory=DataCollectionConfig)
-    """Data sets of episodes; of ``env.eval`` only."""
+    """Data sets of episodes: of ``env.train`` those of training, of ``env.eval`` those of a run that only evaluates."""
 
     @property
     def action_convention(self) -> str:

@@ -29,6 +29,8 @@ class EnvWrapper:
     """Attributes that hold its state: numbers, strings, tensors, None, and lists and mappings of these."""
     looks_at_every_action: ClassVar[bool] = False
     """Whether all wrappers get the actions of a chunk one by one, each as a chunk of its own."""
+    flags: torch.Tensor | None = None
+    """Then, bool [B, 1]; whether an operator has chosen the action that is executed. None: no operator is there."""
     is_within_chunk: bool = False
     """Then, whether the action that is executed is one before the last of the policy's chunk."""
     resting: torch.Tensor | None = None

@@ -46,7 +46,7 @@ class Intervention(EnvWrapper):
         self.rewards = [0.0] * num_envs
         self.steps = [0] * num_envs
         self.executed: torch.Tensor | None = None
-        self.flags = torch.zeros(num_envs, 1, dtype=torch.bool)
+        self.flags: torch.Tensor = torch.zeros(num_envs, 1, dtype=torch.bool)
 
     def actions(self, actions: torch.Tensor) -> torch.Tensor:
         """See ``EnvWrapper``.

@@ -89,6 +89,8 @@ class EnvWorker(Worker):
         """
         cfg, stages = self.cfg.env.train, self._envs("train")
         metrics = MetricAccumulator()
+        for env in stages:
+            env.begin_collection(step)
         for epoch in range(cfg.rollout_epoch):
             if restart or not cfg.carries_episodes or not self.last_obs:
                 index = (step - 1) * cfg.rollout_epoch + epoch
@@ -97,6 +99,8 @@ class EnvWorker(Worker):
             self.policy.begin_epoch("train", step=step, epoch=epoch)
             self._rollout_epoch("train", self.last_obs, lambda chunk: _add_means(metrics, chunk))
         self.policy.end_rollout(step)
+        for env in stages:
+            env.publish_collection()
         self.states.remember(step, stages)
         if cfg.enable_offload:
             for env in stages:
@@ -122,7 +126,11 @@ class EnvWorker(Worker):
         Returns:
             Why they cannot be continued; None if they are, or if every rollout epoch begins with new ones anyway.
         """
-        if self.cfg.runner.only_eval or not self.cfg.env.train.carries_episodes:
+        if self.cfg.runner.only_eval or isinstance(self.cfg.env.train, NoEnvConfig):
+            return None
+        for env in self._envs("train"):
+            env.rewind_collection(step)
+        if not self.cfg.env.train.carries_episodes:
             return None
         try:
             self.last_obs = self.states.load(Path(folder), step, self._envs("train"))

@@ -360,7 +360,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "realworld/franka.py",
-        "is_blocked and not success, success",
+        "is_blocked and not is_over, success",
         "is_blocked, success",
         "a success under force is also cut off",
     ),

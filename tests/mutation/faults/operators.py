@@ -5,6 +5,11 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _TESTS = {
+    "envs/episode_collector.py": (
+        "tests/unit/envs/test_episode_collector_saved.py",
+        "tests/unit/envs/test_episode_collector.py",
+    ),
+    "runners/collection.py": ("tests/unit/runners/test_collection.py",),
     "envs/realworld/operator_marks.py": ("tests/unit/envs/realworld/test_operator_marks.py",),
     "envs/realworld/franka.py": ("tests/unit/envs/realworld/test_operator_marks.py",),
     "envs/realworld/robot.py": ("tests/unit/envs/realworld/test_operator_marks.py",),
@@ -132,5 +137,42 @@ FAULTS: list[Fault] = [
         "if env.data_collection.enabled and env.data_collection.only_success:",
         "if False:",
         "episodes that can never be successful are all dropped",
+    ),
+    # Data sets of training.
+    _fault(
+        "envs/episode_collector.py",
+        "            if part_step(part) > step:\n",
+        "            if False:\n",
+        "what a killed run has collected after its checkpoint is collected again",
+    ),
+    _fault(
+        "envs/episode_collector.py",
+        '*self._root.parent.glob(f".{self._root.name}*.tmp")',
+        "",
+        "torn parts of a killed run stay",
+    ),
+    _fault(
+        "runners/collection.py",
+        "or part_step(part) > step:",
+        "or False:",
+        "parts of workers that are not there any more are joined a second time",
+    ),
+    _fault(
+        "runners/collection.py",
+        "if checkpoint is None or not part.name",
+        "if not part.name",
+        "a new run takes over the episodes of one that was killed",
+    ),
+    _fault(
+        "runners/collection.py",
+        "if last_step is None or not 0 < last_step <= step:",
+        "if last_step is None:",
+        "a published data set gets episodes that it holds already",
+    ),
+    _fault(
+        "runners/collection.py",
+        "key=lambda part: (part_step(part), part.name)",
+        "key=lambda part: part.name",
+        "episodes are ordered by workers, not by steps",
     ),
 ]

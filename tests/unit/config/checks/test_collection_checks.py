@@ -11,7 +11,15 @@ RECIPE = "metaworld_reach_ppo_mlp"
 @pytest.mark.parametrize(
     ("overrides", "remedy"),
     [
-        (["env.train.data_collection.fps=5"], "env.train.data_collection: not used"),
+        (["env.train.data_collection.fps=5"], "env.train.data_collection.fps: received 5; not used without enabled"),
+        (
+            ["env.train.data_collection={enabled: true, policy: sample}"],
+            "env.train.data_collection.policy: received 'sample'; not used in training",
+        ),
+        (
+            ["env.train.data_collection.enabled=true", "runner.only_eval=true"],
+            "plays env.eval alone. Move it to env.eval.data_collection",
+        ),
         (["env.eval.data_collection.enabled=true"], "collect_data.sh"),
         (["env.eval.data_collection.only_success=true"], "only_success: received True; not used without enabled"),
         (["env.eval.data_collection.export_format=pickle"], "LeRobot format: remove it"),
