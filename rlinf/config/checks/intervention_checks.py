@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import HGDAggerLossConfig, OffPolicyLossConfig
 from rlinf.config.schema.env import EnvConfig
-from rlinf.config.schema.intervention import InterventionConfig, ScriptedIntervenerConfig
+from rlinf.config.schema.intervention import GelloIntervenerConfig, InterventionConfig, ScriptedIntervenerConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 
 
@@ -53,6 +53,8 @@ def check_environments(check: Check[EmbodiedConfig]) -> None:
                 "may have it.",
             )
         _check_scripted(entry, path, check)
+        if isinstance(entry.intervener, GelloIntervenerConfig):
+            _check_gello(entry.intervener, path, check)
 
 
 def _check_scripted(entry: InterventionConfig, path: str, check: Check[RLinfConfig]) -> None:
@@ -65,6 +67,22 @@ def _check_scripted(entry: InterventionConfig, path: str, check: Check[RLinfConf
             f"{path}.wrappers",
             "the scripted intervener would never take over. Set takeover_distance, stall_steps or "
             "takeover_probability of its entry.",
+        )
+
+
+def _check_gello(intervener: GelloIntervenerConfig, path: str, check: Check[RLinfConfig]) -> None:
+    for name in ("joint_ids", "joint_offsets", "joint_signs"):
+        numbers = getattr(intervener, name)
+        if len(numbers) != 7:
+            check.problem(
+                f"{path}.wrappers",
+                f"{name} of the intervener has {len(numbers)} numbers; a Franka has 7 joints. Give one for each.",
+            )
+    if intervener.gripper_open_degrees == intervener.gripper_closed_degrees:
+        check.problem(
+            f"{path}.wrappers",
+            f"gripper_open_degrees and gripper_closed_degrees are both {intervener.gripper_open_degrees:g}. Give the "
+            "angles of the trigger let go and pulled.",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
@@ -80,6 +80,36 @@ class SpaceMouseIntervenerConfig(PersonIntervenerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GelloIntervenerConfig(PersonIntervenerConfig):
+    """``intervener_type: gello``: a person acts by moving a GELLO arm of a Franka, until it rests for a while."""
+
+    port: str
+    """Serial device of the arm, ``/dev/serial/by-id/...`` say."""
+    baudrate: PositiveInt = 57600
+    """Bits per second that its servos are set to."""
+    joint_ids: list[int] = field(default_factory=lambda: [1, 2, 3, 4, 5, 6, 7])
+    """Servos of the joints, from the base to the hand."""
+    joint_offsets: list[float]
+    """Of each joint in radians, as GELLO's calibration finds them: the servo's angle where the robot's is 0."""
+    joint_signs: list[Literal[-1, 1]]
+    """Of each joint: -1 where its servo turns the other way round."""
+    gripper_id: int | None = 8
+    """Servo of the trigger; null: there is none, and the gripper stays open."""
+    gripper_open_degrees: float = 0.0
+    """Angle of that servo with the trigger let go."""
+    gripper_closed_degrees: float = -42.0
+    """Its angle with the trigger pulled."""
+    takeover_radians: PositiveFloat = 0.05
+    """How far a joint is moved before the person acts."""
+    release_steps: PositiveInt = 5
+    """Actions in a row without a motion after which the policy acts again."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what speaks to the servos."""
+        return ("dynamixel_sdk",)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClientIntervenerConfig(IntervenerConfig):
     """``intervener_type: client``: a person acts by a device that the robot's own driver (``env.*.client``) reads."""
 
@@ -95,6 +125,7 @@ class InterventionConfig(WrapperConfig):
 interveners: Registry[Any] = Registry("intervener")
 """By ``intervener_type``; called as ``builder(cfg, env=..., row=...)`` with the row of the environment."""
 interveners.register("client", "rlinf.envs.realworld.robot_device:ClientIntervener", config=ClientIntervenerConfig)
+interveners.register("gello", "rlinf.envs.interveners.gello:GelloIntervener", config=GelloIntervenerConfig)
 interveners.register("keyboard", "rlinf.envs.interveners.keyboard:KeyboardIntervener", config=KeyboardIntervenerConfig)
 interveners.register("scripted", "rlinf.envs.interveners.scripted:ScriptedIntervener", config=ScriptedIntervenerConfig)
 interveners.register(

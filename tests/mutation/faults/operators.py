@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _TESTS = {
+    "envs/interveners/gello.py": ("tests/unit/envs/interveners/test_gello.py",),
+    "config/checks/intervention_checks.py": ("tests/unit/config/checks/test_intervention_checks.py",),
     "envs/episode_collector.py": (
         "tests/unit/envs/test_episode_collector_saved.py",
         "tests/unit/envs/test_episode_collector.py",
@@ -174,5 +176,42 @@ FAULTS: list[Fault] = [
         "key=lambda part: (part_step(part), part.name)",
         "key=lambda part: part.name",
         "episodes are ordered by workers, not by steps",
+    ),
+    # The leader arm.
+    _fault(
+        "envs/interveners/gello.py",
+        "np.array(self.cfg.joint_signs) * (angles[:count] - np.array(self.cfg.joint_offsets))",
+        "np.array(self.cfg.joint_signs) * angles[:count] - np.array(self.cfg.joint_offsets)",
+        "offsets of a leader arm's joints have the sign of the joint",
+    ),
+    _fault(
+        "envs/interveners/gello.py",
+        "way = self._robot_start[:3] + leader[:3] - self._leader_start[:3] - robot[:3]",
+        "way = leader[:3] - self._leader_start[:3]",
+        "the robot repeats the leader arm's whole way at every action",
+    ),
+    _fault(
+        "envs/interveners/gello.py",
+        "elif self._num_still >= self.cfg.release_steps:",
+        "elif False:",
+        "the policy never acts again",
+    ),
+    _fault(
+        "envs/interveners/gello.py",
+        "return -1.0 if pulled > 0.5 else 1.0",
+        "return 1.0 if pulled > 0.5 else -1.0",
+        "the trigger opens the gripper",
+    ),
+    _fault(
+        "envs/interveners/gello.py",
+        "(-0.0825, -_QUARTER, 0.384)",
+        "(0.0825, -_QUARTER, 0.384)",
+        "the elbow of the arm bends the wrong way",
+    ),
+    _fault(
+        "config/checks/intervention_checks.py",
+        "        if len(numbers) != 7:\n",
+        "        if False:\n",
+        "a leader arm may lack a joint",
     ),
 ]

@@ -50,6 +50,15 @@ def test_contradictions_name_their_remedy(recipe: str, overrides: list[str], rem
     assert remedy in str(caught.value)
 
 
+def test_a_leader_arm_has_the_joints_of_the_robot() -> None:
+    arm = "{intervener_type: gello, port: /dev/ttyUSB0, joint_offsets: [0, 0], joint_signs: [1, -1], "
+    entry = f"env.train.wrappers=[{{name: intervention, intervener: {arm} gripper_closed_degrees: 0}}}}]"
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(load_recipe(RECIPE, [entry]))
+    for text in ("joint_offsets of the intervener has 2 numbers", "joint_signs", "are both 0"):
+        assert text in str(caught.value)
+
+
 def test_demonstrations_may_be_collected_with_somebody_at_a_device() -> None:
     collecting = ["runner.only_eval=true", "env.eval.data_collection.enabled=true"]
     person = "env.eval.wrappers=[{name: intervention, intervener: {intervener_type: spacemouse}}]"
