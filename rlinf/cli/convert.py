@@ -12,7 +12,7 @@ from rlinf.errors import CheckpointError, ConfigError
 from rlinf.telemetry.rundir import CONFIG_FILE
 
 if TYPE_CHECKING:
-    from rlinf.config.schema.model import CausalLMConfig
+    from rlinf.config.schema.model import CausalLMConfig, ModelConfig
     from rlinf.hybrid_engines.train.weight_files import StoredWeights
 
 _COPIED = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -97,7 +97,7 @@ def _merged(args: argparse.Namespace, weights: StoredWeights) -> StoredWeights:
     from rlinf.models.lora import is_adapter
 
     if any(is_adapter(name) for name in weights.described):
-        weights = with_adapter(weights, weights, _model_section(args.source).lora_scaling)
+        weights = with_adapter(weights, weights, _language_section(args.source).lora_scaling)
     if args.merge_adapter is not None:
         adapter = PeftAdapter(args.merge_adapter)
         weights = with_adapter(weights, as_adapter(adapter), adapter.alpha / adapter.rank)
@@ -105,19 +105,37 @@ def _merged(args: argparse.Namespace, weights: StoredWeights) -> StoredWeights:
 
 
 def _write_adapter(source: Path, output: Path, weights: StoredWeights) -> None:
+    from rlinf.config.schema.vla import VLAConfig
     from rlinf.models.files.peft_folder import write_adapter
-    from rlinf.models.lora import is_adapter
+    from rlinf.models.lora import is_adapter, is_within
 
     names = [name for name in weights.described if is_adapter(name)]
     if not names:
         raise CheckpointError(f"'{source}' holds no adapter: its run was without actor.model.is_lora.")
-    write_adapter(output, ((name, weights.read(name)) for name in names), _model_section(source))
+    model = _model_section(source)
+    if isinstance(model, VLAConfig):
+        names += [name for name in weights.described if is_within(name, model.lora_whole_modules)]
+    else:
+        model = _language_section(source)
+    write_adapter(output, ((name, weights.read(name)) for name in names), model)
 
 
-def _model_section(source: Path) -> CausalLMConfig:
+def _language_section(source: Path) -> CausalLMConfig:
+    """Return ``actor.model`` of the run of a language model that a checkpoint is of."""
+    from rlinf.config.schema.model import CausalLMConfig
+
+    model = _model_section(source)
+    if not isinstance(model, CausalLMConfig):
+        raise ConfigError(
+            f"'{source}' is of actor.model.model_type={model.model_type}, which is no language model. Use "
+            "toolkits/vla/export_policy.py for policies."
+        )
+    return model
+
+
+def _model_section(source: Path) -> ModelConfig:
     """Return ``actor.model`` of the run that a checkpoint is of."""
     from rlinf.config import load_recipe, validate_cfg
-    from rlinf.config.schema.model import CausalLMConfig
 
     files = (folder / CONFIG_FILE for folder in source.absolute().parents)
     file = next((file for file in files if file.is_file()), None)
@@ -126,16 +144,13 @@ def _model_section(source: Path) -> CausalLMConfig:
             f"'{source}' lies in no folder of a run: there is no {CONFIG_FILE} above it. Leave checkpoints where their "
             "run wrote them, or name the model that it started from with --like."
         )
-    model = validate_cfg(load_recipe(str(file))).actor.model
-    if not isinstance(model, CausalLMConfig):
-        raise ConfigError(f"{file}: actor.model.model_type={model.model_type} is no language model.")
-    return model
+    return validate_cfg(load_recipe(str(file))).actor.model
 
 
 def _like(source: Path) -> Path:
     from rlinf.models.language.model_path import find_model_folder
 
-    return find_model_folder(_model_section(source).model_path)
+    return find_model_folder(_language_section(source).model_path)
 
 
 def _copy_settings(like: Path, output: Path, *, precision: str) -> None:

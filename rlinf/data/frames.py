@@ -18,7 +18,7 @@ from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.data.augmentation import augment
 from rlinf.data.datasets.lerobot.dataset import LeRobotDataset, camera_columns
 from rlinf.data.datasets.lerobot.labels import read_advantages
-from rlinf.data.messages.embodied import Observation
+from rlinf.data.messages.embodied import CROPPED, Observation
 from rlinf.errors import DatasetError
 from rlinf.utils.seeding import derive_seed
 
@@ -123,6 +123,8 @@ class FrameStream:
             key: augment(torch.stack(images[key]), self.cfg.augmentation, seed=self._seed(number, key), rows=rows)
             for key in images
         }
+        if self.cfg.augmentation.crop_area < 1.0:
+            obs[CROPPED] = torch.ones(len(frames), dtype=torch.bool)
         remaining = torch.from_numpy(ends - frames).unsqueeze(1)
         is_action = torch.arange(self.horizon) < remaining
         return FrameBatch(obs, torch.stack(actions), is_action, self._labels_of(sources, frames))

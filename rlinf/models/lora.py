@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.lora_keys import LoRAKeys
+from rlinf.config.schema.vla import VLAConfig
 from rlinf.errors import ConfigError
 from rlinf.utils.optional import require
 from rlinf.utils.seeding import derive_seed
@@ -19,12 +20,13 @@ ADAPTER = "default"
 _BASE, _A, _B = "base_layer", f"lora_A.{ADAPTER}.weight", f"lora_B.{ADAPTER}.weight"
 
 
-def add_adapters(model: nn.Module, cfg: LoRAKeys) -> None:
+def add_adapters(model: nn.Module, cfg: LoRAKeys, *, whole: Sequence[str] = ()) -> None:
     """Put adapters into a model's linear layers, in place, and freeze everything else.
 
     Args:
         model: Keeps its module names; an adapted layer's weight moves to ``<layer>.base_layer``.
         cfg: ``lora_rank``, ``lora_alpha`` and ``lora_target_modules``.
+        whole: Modules that get no adapters, see ``is_within``.
 
     Raises:
         MissingPackageError: ``peft`` is not installed.
@@ -32,7 +34,7 @@ def add_adapters(model: nn.Module, cfg: LoRAKeys) -> None:
     """
     peft = require("peft", needed_by="actor.model.is_lora")
     layers = {name: name.rsplit(".", 1)[-1] for name, m in model.named_modules() if isinstance(m, nn.Linear)}
-    chosen = [path for path, name in layers.items() if name in cfg.lora_target_modules]
+    chosen = [path for path, name in layers.items() if name in cfg.lora_target_modules and not is_within(path, whole)]
     if not chosen:
         raise ConfigError(
             f"actor.model.lora_target_modules: received {cfg.lora_target_modules}; the model's linear layers are "
@@ -42,6 +44,47 @@ def add_adapters(model: nn.Module, cfg: LoRAKeys) -> None:
         r=cfg.lora_rank, lora_alpha=cfg.lora_scaling * cfg.lora_rank, target_modules=chosen, lora_dropout=0.0
     )
     peft.inject_adapter_in_model(lora, model, adapter_name=ADAPTER)
+
+
+def adapt_policy(policy: nn.Module, parts: nn.Module, cfg: VLAConfig) -> None:
+    """Put adapters into parts of a policy, in place, and train next to them only the modules that are trained whole.
+
+    Without ``is_lora`` nothing changes.
+
+    Args:
+        policy: Keeps its module names. What it has frozen stays frozen.
+        parts: Those whose linear layers get adapters.
+        cfg: Of adapters; ``lora_whole_modules`` among it.
+
+    Raises:
+        MissingPackageError: ``peft`` is not installed.
+        ConfigError: The policy has no module or layer of a name.
+    """
+    if not cfg.is_lora:
+        return
+    whole = cfg.lora_whole_modules
+    trained = {id(p): name for name, p in policy.named_parameters() if p.requires_grad and is_within(name, whole)}
+    missing = {name for name in whole if not any(is_within(path, [name]) for path in trained.values())}
+    unknown = sorted(missing - set(cfg.possible_whole_modules()))
+    if unknown:
+        raise ConfigError(
+            f"actor.model.lora_whole_modules: received {', '.join(unknown)}, where the model trains no parameters; its "
+            f"parts are {', '.join(name for name, _ in policy.named_children())}. Name them, or modules in them."
+        )
+    add_adapters(parts, cfg, whole=whole)
+    for name, parameter in policy.named_parameters():
+        if not is_adapter(name):
+            parameter.requires_grad_(id(parameter) in trained)
+
+
+def is_within(name: str, modules: Sequence[str]) -> bool:
+    """Return whether a parameter or module is, or belongs to, one of some modules.
+
+    Args:
+        name: Dotted, from the model's root on.
+        modules: Names as parts of dotted ones: ``scale`` and ``blocks.0`` both contain ``blocks.0.scale.weight``.
+    """
+    return any(f".{module}." in f".{name}." for module in modules)
 
 
 @contextmanager

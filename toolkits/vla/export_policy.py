@@ -4,6 +4,7 @@
         --checkpoint results/run/checkpoints/global_step_100 --out models/trained
 
 Further arguments are overrides of the recipe, as in the run. Adapters are added in; value heads are not published.
+Files have the names, and tensors the types, that they have in the folder that the run started from.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ def main() -> None:
     parser.add_argument("recipe")
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--precision", choices=sorted(DTYPES), default="bf16", help="of the weights that are written")
+    parser.add_argument(
+        "--precision",
+        choices=sorted(DTYPES),
+        help="of the weights that are written; by default that of each in the source",
+    )
     args, overrides = parser.parse_known_args()
     cfg = validate_cfg(load_recipe(args.recipe, overrides))
     model = cfg.actor.model
@@ -43,10 +48,9 @@ def main() -> None:
     policy = get_policy(model, num_values=num_values(cfg))
     assert isinstance(policy, (PrismaticPolicy, FlowVLAPolicy))
     load_weights(args.checkpoint, policy)
-    dtype = DTYPES[args.precision]
-    weights = ((name, tensor.to(dtype)) for name, tensor in policy.export(lambda tensor: tensor))
-    source = find_model_folder(model.model_path)
-    write_published(args.out, policy, weights, source=source, components=policy.components())
+    weights = policy.export(lambda tensor: tensor)
+    dtype = None if args.precision is None else DTYPES[args.precision]
+    write_published(args.out, policy, weights, source=find_model_folder(model.model_path), dtype=dtype)
     print(f"wrote {args.out}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import (
     ImitationLossConfig,
-    NFTLossConfig,
     RegularizedLossConfig,
     RLTLossConfig,
     SACLossConfig,
@@ -14,9 +13,10 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.intervention import InterventionConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.config.schema.vla import FlowVLAConfig, OpenVLAConfig, OpenVLAOFTConfig, VLAConfig
+from rlinf.config.schema.vla import CENTER_AREA, FlowVLAConfig, Gr00tConfig, OpenVLAConfig, OpenVLAOFTConfig, VLAConfig
 
-_LORA_KEYS = ("lora_rank", "lora_alpha", "lora_target_modules")
+_LORA_KEYS = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_whole_modules")
+_AREA_MARGIN = 0.01
 _VALUE_KEYS = ("value_hidden_dims", "value_detach")
 _FLOW_KEYS = ("freeze", "noise_method", "noise_level", "start_std")
 """What matters only where the flow itself is trained or explores."""
@@ -39,6 +39,12 @@ def check_vla(check: Check[EmbodiedConfig]) -> None:
         )
     if not model.is_lora:
         check.unused(model, _LORA_KEYS, path, "without actor.model.is_lora")
+    elif model.add_value_head and "value_head" not in model.lora_whole_modules:
+        check.problem(
+            f"{path}.lora_whole_modules",
+            f"received {model.lora_whole_modules}; the value head is new and has to be trained. Add value_head, or set "
+            f"{path}.add_value_head=false.",
+        )
     if not model.add_value_head:
         check.unused(model, _VALUE_KEYS, path, "without actor.model.add_value_head")
 
@@ -53,6 +59,14 @@ def check_openvla(check: Check[EmbodiedConfig]) -> None:
     if isinstance(loss, ImitationLossConfig) and loss.imitation_loss == "mse" and not has_numbers:
         check.problem(
             "algorithm.imitation_loss", "received mse; action tokens have no distance between actions. Set it to nll."
+        )
+    if isinstance(loss, SupervisedLossConfig):
+        check.unused(model, ("temperature", "top_k"), path, f"by loss_type={check.cfg.algorithm.loss_type}")
+    elif isinstance(loss, ImitationLossConfig) and loss.imitation_loss == "nll" and model.top_k is not None:
+        check.problem(
+            f"{path}.top_k",
+            f"received {model.top_k}; imitation_loss=nll teaches tokens that the policy would not have sampled. Set it "
+            "to null, or algorithm.imitation_loss to model.",
         )
     if not isinstance(model, OpenVLAOFTConfig):
         if model.num_action_chunks != 1:
@@ -86,12 +100,6 @@ def check_flow_vla(check: Check[EmbodiedConfig]) -> None:
             f"{path}.num_action_chunks",
             f"received {model.num_action_chunks}; the model predicts {path}.horizon {model.horizon} actions. Set it to "
             f"{model.horizon} or less.",
-        )
-    if model.is_lora and isinstance(loss, NFTLossConfig):
-        check.problem(
-            f"{path}.is_lora",
-            f"received True; loss_type={check.cfg.algorithm.loss_type} compares with a copy of all weights. Set it to "
-            "false.",
         )
     if model.add_q_head:
         return
@@ -248,6 +256,26 @@ def check_real_time(check: Check[EmbodiedConfig]) -> None:
         )
 
 
+def check_crops(check: Check[EmbodiedConfig]) -> None:
+    """Evaluation shows as much of an image as training does: its middle, where training shows any part of that size."""
+    model, data = check.cfg.actor.model, check.cfg.data
+    if not isinstance(data, LeRobotDataConfig) or data.augmentation.crop_area == 1.0:
+        return
+    area, key = data.augmentation.crop_area, "data.augmentation.crop_area"
+    if isinstance(model, OpenVLAConfig) and not model.center_crop:
+        check.problem(
+            "actor.model.center_crop",
+            f"received false; with {key} {area:g} evaluation would show more than training. Set it to true.",
+        )
+    elif isinstance(model, OpenVLAConfig) and abs(area - CENTER_AREA) > _AREA_MARGIN:
+        check.problem(key, f"received {area:g}; actor.model.center_crop shows {CENTER_AREA:g}. Set it to that.")
+    elif isinstance(model, Gr00tConfig) and abs(area - model.crop_scale**2) > _AREA_MARGIN:
+        shown = model.crop_scale**2
+        check.problem(
+            key, f"received {area:g}; actor.model.crop_scale {model.crop_scale:g} shows {shown:.6g}. Set it to that."
+        )
+
+
 def check_compiled(check: Check[EmbodiedConfig]) -> None:
     """Layers that are compiled are there, and graphs find the weights where they were."""
     cfg, rollout = check.cfg, check.cfg.rollout
@@ -262,4 +290,13 @@ def check_compiled(check: Check[EmbodiedConfig]) -> None:
         )
 
 
-RULES = (check_vla, check_openvla, check_flow_vla, check_guidance, check_steering, check_real_time, check_compiled)
+RULES = (
+    check_vla,
+    check_openvla,
+    check_flow_vla,
+    check_guidance,
+    check_steering,
+    check_real_time,
+    check_crops,
+    check_compiled,
+)

@@ -59,14 +59,22 @@ class D4RLDataConfig(DataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentationConfig(ConfigSection):
-    """``data.augmentation``: random changes of images, by default none."""
+    """``data.augmentation``: random changes of images, by default none.
+
+    OpenVLA and OpenVLA-OFT are published with ``crop_area`` 0.9, ``brightness``, ``contrast`` and ``saturation`` 0.2
+    and ``hue`` 0.05. Fine-tuning does not crop to the middle what has been cropped somewhere; evaluation does.
+    """
 
     crop_area: PositiveShare = 1.0
-    """Share of the image that a crop somewhere in it keeps; resized to the image's size."""
+    """Share of the image's area that a crop somewhere in it keeps; resized to the image's size."""
     brightness: Fraction = 0.0
-    """Largest change of brightness, as a share of it."""
+    """Largest amount that is added to the pixels, as a share of white."""
     contrast: Fraction = 0.0
-    """Largest change of contrast, as a share of it."""
+    """Largest change of the distance from the mean of each colour, as a share of it."""
+    saturation: Fraction = 0.0
+    """Largest change of saturation, as a share of it."""
+    hue: Fraction = 0.0
+    """Largest turn of the hue, as a share of a whole turn."""
 
 
 @dataclass(frozen=True, kw_only=True)

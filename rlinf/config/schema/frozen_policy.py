@@ -28,7 +28,7 @@ class FrozenPolicyKeys(ConfigSection):
         """
         model = self.model or policy
         if self.model_path is not None and isinstance(model, VLAConfig):
-            model = replace(model, model_path=self.model_path, is_lora=False)
+            model = replace(model, model_path=self.model_path, is_lora=False, lora_path=None)
         return model
 
     def required_files(self) -> dict[str, str]:

@@ -26,10 +26,13 @@ class LoRAKeys(ConfigSection):
         default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
     """Names of the linear layers that have adapters."""
+    lora_path: str | None = None
+    """Folder of an adapter of ``peft`` to start from; null starts from one that changes nothing. Policies without
+    ``is_lora`` have it added in."""
 
     def without_adapters(self: KeysT) -> KeysT:
         """Return the keys of the same model whose adapters have been added in."""
-        return replace(self, is_lora=False)
+        return replace(self, is_lora=False, lora_path=None)
 
     @property
     def lora_scaling(self) -> float:

@@ -185,8 +185,6 @@ class CausalLMConfig(ModelConfig, LoRAKeys):
     """Folder of a Hugging Face checkpoint; or its name on the Hub, unless ``HF_HUB_OFFLINE`` is set."""
     attn_implementation: Literal["auto", "sdpa", "flash_attention_2"] = "auto"
     """Attention over packed sequences; ``auto`` takes FlashAttention where it is installed, except in fp32."""
-    lora_path: str | None = None
-    """Folder of an adapter of ``peft`` to start from; null starts from one that changes nothing."""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return what loads the checkpoint, and what adds adapters."""

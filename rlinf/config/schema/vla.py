@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from rlinf.config.schema.base import (
     ConfigSection,
@@ -48,11 +48,25 @@ class VLAConfig(ModelConfig, LoRAKeys):
             *("qkv", "proj", "fc1", "fc2", "fc3"),
         ]
     )
-    """Names of the linear layers that have adapters; action heads and the projection of states are trained whole."""
+    """Names of the linear layers that have adapters."""
+    lora_whole_modules: list[str] = field(default_factory=lambda: ["value_head"])
+    """Modules that are trained whole next to the adapters, by their names or parts of dotted ones; the default has all
+    that a model of this kind may have: heads, projections of states and actions, and what modulates images by words."""
+
+    @classmethod
+    def possible_whole_modules(cls) -> list[str]:
+        """Return the default of ``lora_whole_modules``, of which a model may lack some."""
+        factory: Any = cls.__dataclass_fields__["lora_whole_modules"].default_factory
+        names: list[str] = factory()
+        return names
 
     def required_packages(self) -> tuple[str, ...]:
         """Return what loads the checkpoint, and what adds adapters."""
         return ("transformers", *(("peft",) if self.is_lora else ()))
+
+
+CENTER_AREA = 0.9
+"""Share of an image's area that ``center_crop`` shows, as published."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,16 +76,19 @@ class OpenVLAConfig(VLAConfig):
     norm_scheme: Literal["bounds_q99", "bounds"] = "bounds_q99"
     """What is brought to [-1, 1]: the 1st to 99th percentile (LIBERO, Bridge), or minimum to maximum (ALOHA)."""
     center_crop: bool = False
-    """Show the middle nine tenths of each image, as checkpoints that were tuned on augmented images need."""
+    """Show the middle nine tenths of each image, as checkpoints that were tuned on augmented images need; not of images
+    that ``data.augmentation.crop_area`` has cropped already."""
     image_resize: Literal["lanczos3", "bicubic"] = "lanczos3"
     """How images of another size are brought to the model's: as the published evaluation does, or as the published
     image processor."""
     image_jpeg: bool = False
     """Bring images of another size through JPEG once, as the published evaluation does."""
     temperature: PositiveFloat = 1.0
-    """Of action tokens in training; evaluation takes the most likely ones."""
+    """Of action tokens that training samples; evaluation takes the most likely ones, and fine-tuning on recorded
+    actions learns from the logits as they are."""
     top_k: PositiveInt | None = None
-    """Training samples among this number of the most likely tokens of each number; null samples among all."""
+    """Training samples among this number of the most likely tokens of each number, and an update compares
+    log-probabilities among those that the rollout sampled among; null samples among all."""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return also what writes JPEG."""
@@ -90,6 +107,10 @@ class OpenVLAOFTConfig(OpenVLAConfig):
     """Modulate images by the words (``vision_backbone--*_checkpoint.pt``)."""
     l1_std: PositiveFloat = 0.05
     """Start of the standard deviation of exploration with ``head: l1``, in normalised actions; it is learned."""
+    lora_whole_modules: list[str] = field(
+        default_factory=lambda: ["action_head", "log_std", "proprio_projector", "scale", "shift", "value_head"]
+    )
+    """Modules that are trained whole next to the adapters; ``scale`` and ``shift`` are those of FiLM."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +224,14 @@ class FlowVLAConfig(VLAConfig):
     lora_target_modules: list[str] = field(
         default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
-    """Names of the linear layers that have adapters; projections of actions, states and time are trained whole."""
+    """Names of the linear layers that have adapters."""
+    lora_whole_modules: list[str] = field(
+        default_factory=lambda: [
+            *("state_proj", "action_in_proj", "action_out_proj", "action_time_mlp_in", "action_time_mlp_out"),
+            *("time_mlp_in", "time_mlp_out", "value_head"),
+        ]
+    )
+    """Modules that are trained whole next to the adapters: projections of actions, states and time."""
 
     @property
     def inference_delay(self) -> int | None:
@@ -276,11 +304,20 @@ class Gr00tConfig(FlowVLAConfig):
     """Folder, or name on the Hub, of Eagle's configuration and tokenizer; null takes ``eagle`` in the model's folder,
     or else ``lerobot/eagle2hg-processor-groot-n1p5``."""
     crop_scale: PositiveShare = 0.95
-    """Show the middle of each image, of this part of its height and width, as the training augmentation needs."""
+    """Show the middle of each image, of this part of its height and width, as the training augmentation needs; not of
+    images that ``data.augmentation.crop_area`` has cropped already."""
     lora_target_modules: list[str] = field(
         default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "to_q", "to_k", "to_v"]
     )
-    """Names of the linear layers that have adapters; encoders of actions and states are trained whole."""
+    """Names of the linear layers that have adapters."""
+    lora_whole_modules: list[str] = field(
+        default_factory=lambda: [
+            *("action_head.state_encoder", "action_head.action_encoder", "action_head.action_decoder"),
+            *("action_head.future_tokens", "action_head.position_embedding", "action_head.vlln"),
+            *("action_head.vl_self_attention", "value_head"),
+        ]
+    )
+    """Modules that are trained whole next to the adapters: all of the action head but its transformer."""
 
 
 models.register("gr00t", "rlinf.models.vla.gr00t:build_gr00t", config=Gr00tConfig)

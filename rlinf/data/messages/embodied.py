@@ -16,6 +16,9 @@ lists of ``B`` strings (``task_descriptions``)."""
 PREVIOUS_ACTIONS = "previous_actions"
 """Where an observation has the actions that were planned before, float32 [B, H - C, A]: those that are executed while
 the next chunk is computed, and those that it replaces. Evaluations with ``inference_delay`` alone have them."""
+CROPPED = "is_cropped"
+"""Where an observation says that its images are crops of random place, bool [B], so that models do not crop them to the
+middle. Frames of data sets alone have it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ class RowSource(Protocol):
 class TensorFiles:
     """The tensors of ``.safetensors`` and ``.pt`` files; files are mapped into memory, not read.
 
+    Attributes:
+        files: The names in each file, in its order.
+
     Args:
         files: Tensors with the names that they have in the files, each in one of them.
 
@@ -40,6 +43,7 @@ class TensorFiles:
     def __init__(self, files: Sequence[Path]) -> None:
         self._readers: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
+        self.files: dict[Path, list[str]] = {path: [] for path in files}
         for path in files:
             try:
                 self._open(path)
@@ -80,16 +84,26 @@ class TensorFiles:
         found: torch.Tensor = reader.get_slice(name)[begin:end] if self._shapes[name] else reader.get_tensor(name)
         return found
 
+    def whole(self, name: str) -> torch.Tensor:
+        """Return a tensor, on the host."""
+        return self.rows(name, 0, next(iter(self._shapes[name]), 1))
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Return the type of a tensor."""
+        return self.rows(name, 0, 0).dtype
+
     def _open(self, path: Path) -> None:
         if path.suffix == ".safetensors":
             reader: Any = safe_open(path, framework="pt")
             for name in reader.keys():  # noqa: SIM118 - it is no mapping
                 self._readers[name] = reader
+                self.files[path].append(name)
                 self._shapes[name] = tuple(reader.get_slice(name).get_shape())
             return
         can_map = zipfile.is_zipfile(path)
         for name, tensor in torch.load(path, map_location="cpu", mmap=can_map, weights_only=True).items():
             self._readers[name] = tensor
+            self.files[path].append(name)
             self._shapes[name] = tuple(tensor.shape)
 
 

@@ -44,22 +44,35 @@ class ActionTokens:
         return logits[..., self.vocab_size - self.num_bins : self.vocab_size].flip(-1).float()
 
 
-def bin_logprobs(logits: torch.Tensor, *, temperature: float, top_k: int | None) -> torch.Tensor:
+def bin_logprobs(logits: torch.Tensor, *, temperature: float, among: torch.Tensor | None = None) -> torch.Tensor:
     """Return log-probabilities of bins; rollout and training both take them from here.
 
     Args:
         logits: float32 [..., n]; of bins alone, which is why no other token has a part in the sum.
-        temperature: Divides them, before the filter.
-        top_k: Bins that remain possible; None keeps all.
+        temperature: Divides them.
+        among: bool [..., n]; bins that remain possible, at least one of each number. None keeps all.
 
     Returns:
-        float32 [..., n]; minus infinity for bins that the filter removes.
+        float32 [..., n]; minus infinity for bins that are not possible.
     """
     scaled = logits / temperature
-    if top_k is not None and top_k < scaled.shape[-1]:
-        least = scaled.topk(top_k, -1).values[..., -1:]
-        scaled = scaled.masked_fill(scaled < least, -torch.inf)
+    if among is not None:
+        scaled = scaled.masked_fill(~among, -torch.inf)
     return scaled.log_softmax(-1)
+
+
+def among_bins(kept: torch.Tensor, chosen: torch.Tensor, num_bins: int) -> torch.Tensor:
+    """Return which bins an action was sampled among, bool [..., n]; all where it was not sampled.
+
+    Args:
+        kept: int16 [..., k]; the bins that the filter kept when the policy acted.
+        chosen: [...]; the bins of the action. Where they are not among those kept, another has chosen: an operator, an
+            expert or a recording.
+        num_bins: ``n``.
+    """
+    was_sampled = (kept == chosen.unsqueeze(-1)).any(-1, keepdim=True)
+    among = torch.zeros(*chosen.shape, num_bins, dtype=torch.bool, device=kept.device)
+    return among.scatter(-1, kept.long().clamp(min=0), value=True) | ~was_sampled
 
 
 def bin_entropy(logprobs: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 
 from rlinf.models.control.heads import gaussian_entropy, gaussian_logprob
-from rlinf.models.vla.action_tokens import ActionTokens, bin_entropy, bin_logprobs
+from rlinf.models.vla.action_tokens import ActionTokens, among_bins, bin_entropy, bin_logprobs
 
 
 class ActionDistribution(Protocol):
@@ -32,15 +32,41 @@ class ActionDistribution(Protocol):
 class TokenDistribution:
     """Bins with the probabilities of their tokens.
 
+    An update changes which bins are the most likely, so that an action may leave them: its log-probability would be
+    minus infinity and its gradient 0. Training therefore keeps the bins that the rollout sampled among
+    (DeepSeek-V3.2, arXiv 2512.02556, section 3.1, "Keep Sampling Mask").
+
+    Attributes:
+        kept: int16 [N, C, A, k]; the bins that samples are taken among. None without ``top_k``.
+
     Args:
         logits: float32 [N, C, A, n] of bins.
         tokens: What bins stand for.
         temperature: See ``bin_logprobs``.
-        top_k: See ``bin_logprobs``.
+        top_k: Bins that remain possible, after the temperature; None keeps all.
+        chosen: [N, C, A]; given actions that ``forward_inputs`` hold. None to act.
+        kept: With ``chosen``: as the rollout reported it, see ``among_bins``.
     """
 
-    def __init__(self, logits: torch.Tensor, tokens: ActionTokens, *, temperature: float, top_k: int | None) -> None:
-        self._logprobs = bin_logprobs(logits, temperature=temperature, top_k=top_k)
+    def __init__(
+        self,
+        logits: torch.Tensor,
+        tokens: ActionTokens,
+        *,
+        temperature: float,
+        top_k: int | None = None,
+        chosen: torch.Tensor | None = None,
+        kept: torch.Tensor | None = None,
+    ) -> None:
+        among = None
+        self.kept = kept
+        if chosen is not None:
+            among = None if kept is None else among_bins(kept, chosen, logits.shape[-1])
+        elif top_k is not None:
+            most_likely = logits.topk(min(top_k, logits.shape[-1]), -1).indices
+            self.kept = most_likely.to(torch.int16)
+            among = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, most_likely, value=True)
+        self._logprobs = bin_logprobs(logits, temperature=temperature, among=among)
         self._tokens = tokens
 
     def sample(self, generator: torch.Generator | None) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from rlinf.config.schema.vla import FlowVLAConfig, PiConfig
-from rlinf.data.messages.embodied import Observation
+from rlinf.data.messages.embodied import CROPPED, Observation
 from rlinf.errors import ConfigError
 from rlinf.models.vla.image_resizing import resize_with_padding
 from rlinf.models.vla.norm_statistics import Statistics
@@ -44,8 +44,16 @@ class FlowInputs(abc.ABC):
         """Return the prompt of a sentence and a normalised state [S]."""
 
     @abc.abstractmethod
-    def image(self, image: torch.Tensor) -> torch.Tensor:
-        """Return what is kept of a camera's images: uint8 [B, H, W, 3] of uint8 [B, H, W, 3]."""
+    def image(self, image: torch.Tensor, *, is_cropped: bool) -> torch.Tensor:
+        """Return what is kept of a camera's images.
+
+        Args:
+            image: uint8 [B, H, W, 3].
+            is_cropped: Whether they are crops already, see ``CROPPED``.
+
+        Returns:
+            uint8 [B, H, W, 3].
+        """
 
     def record(self, obs: Observation, device: torch.device) -> dict[str, torch.Tensor]:
         """Return ``images.<key>`` uint8 [B, H, W, 3], ``token_ids`` int32 and ``token_mask`` bool [B, L], ``state``.
@@ -59,7 +67,7 @@ class FlowInputs(abc.ABC):
         ids, mask = self.encode(tasks_of(obs), state)
         record = {}
         for key in self.cfg.image_keys:
-            record[f"images.{key}"] = self.image(image_of(obs, key)).to(device)
+            record[f"images.{key}"] = self.image(image_of(obs, key), is_cropped=CROPPED in obs).to(device)
         padded = F.pad(state, (0, self.padded_dim - state.shape[-1]))
         return {**record, "token_ids": ids.to(device), "token_mask": mask.to(device), "state": padded.to(device)}
 
@@ -94,8 +102,9 @@ class PiInputs(FlowInputs):
         super().__init__(cfg, folder, tokenizer_folder=path, padded_dim=padded_dim)
         self.image_size = image_size
 
-    def image(self, image: torch.Tensor) -> torch.Tensor:
+    def image(self, image: torch.Tensor, *, is_cropped: bool) -> torch.Tensor:
         """See ``FlowInputs``; without distortion."""
+        del is_cropped
         return resize_with_padding(image, self.image_size)
 
     def tokens(self, task: str, state: torch.Tensor) -> list[int]:

@@ -126,10 +126,6 @@ class FlowVLAPolicy(VelocityPolicy):
         head = () if self.value_head is None else (self.value_head,)
         return [*self.recompute_units(), self.word_embeddings, *head]
 
-    def components(self) -> tuple[str, ...]:
-        """Return the parts that published folders keep in files of their own: none."""
-        return ()
-
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
         """See ``BasePolicy``; all steps of a flow are evaluated in one pass."""
         chain, prefix = forward_inputs[CHAIN], self.prefix(forward_inputs)
@@ -428,4 +424,4 @@ def starting_weights(policy: FlowVLAPolicy, published: PublishedWeights, folder:
     def new(name: str, shape: Sequence[int]) -> torch.Tensor | None:
         return initial_head(name, shape, seed=seed, last=last) if name.startswith("value_head.") else None
 
-    return StartingWeights(policy, published, new=new, folder=folder)
+    return StartingWeights(policy, published, new=new, folder=folder, cfg=policy.cfg)

@@ -17,7 +17,7 @@ from rlinf.errors import ConfigError
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.language.model_path import TOKENIZER_FILES, find_model_folder
 from rlinf.models.language.pretrained import compute_buffers
-from rlinf.models.lora import add_adapters
+from rlinf.models.lora import adapt_policy
 from rlinf.models.vla.flow_inputs import FlowInputs
 from rlinf.models.vla.flow_vla import FlowVLAPolicy, Prefix, freeze, read_shape
 from rlinf.models.vla.gr00t_model import ActionHead, Eagle, Gr00tShape
@@ -81,10 +81,11 @@ class Gr00tInputs(FlowInputs):
         images = "".join(f"<image {index + 1}><img>{patches}</img>" for index in range(len(cfg.image_keys)))
         self._before = f"<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{images}"
 
-    def image(self, image: torch.Tensor) -> torch.Tensor:
+    def image(self, image: torch.Tensor, *, is_cropped: bool) -> torch.Tensor:
         """See ``FlowInputs``; rounded down, as the published code does."""
         unit = image.permute(0, 3, 1, 2).float() / 255.0
-        height, width = (int(extent * self.cfg.crop_scale) for extent in unit.shape[-2:])
+        scale = 1.0 if is_cropped else self.cfg.crop_scale
+        height, width = (int(extent * scale) for extent in unit.shape[-2:])
         top, left = round((unit.shape[-2] - height) / 2.0), round((unit.shape[-1] - width) / 2.0)
         middle = unit[..., top : top + height, left : left + width]
         size = (self.image_size, self.image_size)
@@ -188,8 +189,7 @@ def build_gr00t(cfg: Gr00tConfig, *, num_values: int = 1) -> BasePolicy:
     inputs = Gr00tInputs(cfg, folder, eagle=eagle, shape=shape)
     with torch.device("meta"):
         policy = Gr00tPolicy(cfg, shape, inputs, num_values=num_values)
-        if cfg.is_lora:
-            add_adapters(nn.ModuleList([policy.backbone, policy.action_head.model]), cfg)
+        adapt_policy(policy, nn.ModuleList([policy.backbone, policy.action_head.model]), cfg)
     parts = policy.backbone.parts
     compute_buffers(parts.language, cfg.model_path)
     policy.backbone.compute_buffers()

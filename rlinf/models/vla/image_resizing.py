@@ -82,7 +82,7 @@ def resize_with_padding(images: torch.Tensor, size: int) -> torch.Tensor:
     return padded
 
 
-def center_crop(images: torch.Tensor, area: float = 0.9) -> torch.Tensor:
+def center_crop(images: torch.Tensor, area: float) -> torch.Tensor:
     """Show the middle part of images at their size, interpolated linearly between the corners' centres.
 
     Args:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from rlinf.config.schema.vla import PiConfig
 from rlinf.models.base_policy import BasePolicy
-from rlinf.models.lora import add_adapters
+from rlinf.models.lora import adapt_policy
 from rlinf.models.vla.flow_inputs import PiInputs
 from rlinf.models.vla.flow_vla import (
     FlowVLAPolicy,
@@ -132,8 +132,7 @@ def build_openpi(cfg: PiConfig, *, num_values: int = 1) -> BasePolicy:
     with torch.device("meta"):
         policy = PiPolicy(cfg, shape, inputs, num_values=num_values)
         model: Any = policy.paligemma_with_expert
-        if cfg.is_lora:
-            add_adapters(model, cfg)
+        adapt_policy(policy, model, cfg)
     model.compute_buffers()
     freeze(
         {

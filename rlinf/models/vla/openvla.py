@@ -9,12 +9,8 @@ import torch
 from rlinf.config.schema.vla import OpenVLAConfig
 from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
-from rlinf.models.vla.distributions import TokenDistribution
-from rlinf.models.vla.prismatic_policy import PrismaticPolicy, build_prismatic
+from rlinf.models.vla.prismatic_policy import ACTION, PrismaticPolicy, build_prismatic
 from rlinf.utils.optional import require
-
-ACTION = "action"
-"""Where the bins of an action stand in ``forward_inputs``."""
 
 
 def build_openvla(cfg: OpenVLAConfig, *, num_values: int = 1) -> BasePolicy:
@@ -35,15 +31,29 @@ class OpenVLAPolicy(PrismaticPolicy):
 
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
         """See ``BasePolicy``."""
+        hidden = self.hidden_states(forward_inputs)
+        distribution = self.distribution_of(self.all_logits(hidden).unsqueeze(1), forward_inputs)
+        return PolicyEvaluation(
+            logprobs=distribution.logprobs(forward_inputs[ACTION]),
+            entropy=distribution.entropy(),
+            values=self.values_of(hidden[:, 0]),
+        )
+
+    def action_logits(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """See ``PrismaticPolicy``."""
+        return self.all_logits(self.hidden_states(forward_inputs)).unsqueeze(1)
+
+    def hidden_states(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the hidden states that decide the ``A`` numbers of a given action, [N, A, W].
+
+        Args:
+            forward_inputs: See ``BasePolicy.default_forward``.
+        """
         bins = forward_inputs[ACTION]
         given = self.embed(self.tokens.to_ids(bins[:, 0, :-1]))
         sequence, there = self._prompt(forward_inputs)
         there = torch.cat([there, there.new_ones(given.shape[:2])], 1)
-        hidden = self._run(torch.cat([sequence, given], 1), there)[:, -bins.shape[-1] :]
-        distribution = self._distribution(hidden)
-        return PolicyEvaluation(
-            logprobs=distribution.logprobs(bins), entropy=distribution.entropy(), values=self.values_of(hidden[:, 0])
-        )
+        return self._run(torch.cat([sequence, given], 1), there)[:, -bins.shape[-1] :]
 
     @torch.no_grad()
     def predict_action_batch(
@@ -53,18 +63,20 @@ class OpenVLAPolicy(PrismaticPolicy):
         record = self.inputs.record(obs, self.device)
         sequence, there = self._prompt(record)
         cache = require("transformers", needed_by="model_type=openvla").DynamicCache()
-        bins, logprobs, values = [], [], None
+        bins, logprobs, kept, values = [], [], [], None
         for index in range(self.cfg.action_dim):
             hidden = self._run(sequence, there, cache)[:, -1:]
             values = self.values_of(hidden[:, 0]) if index == 0 else values
-            distribution = self._distribution(hidden)
+            distribution = self.distribution_of(self.all_logits(hidden).unsqueeze(1))
             chosen = distribution.sample(generator) if mode == "train" else distribution.mode()
             bins.append(chosen)
             logprobs.append(distribution.logprobs(chosen))
+            kept += [] if distribution.kept is None else [distribution.kept]
             sequence = self.embed(self.tokens.to_ids(chosen[:, 0]))
             there = torch.cat([there, there.new_ones(len(there), 1)], 1)
         action = torch.cat(bins, -1)
-        output = PolicyOutput(torch.cat(logprobs, -1), values, {**record, ACTION: action})
+        inputs = self.token_inputs(action, torch.cat(kept, 2) if kept else None)
+        output = PolicyOutput(torch.cat(logprobs, -1), values, {**record, **inputs})
         return self.inputs.actions.restore(self.tokens.to_numbers(action)), output
 
     @torch.no_grad()
@@ -77,7 +89,7 @@ class OpenVLAPolicy(PrismaticPolicy):
     def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
         """See ``BasePolicy``."""
         bins = self.tokens.to_bins(self.inputs.actions.normalize(actions.to(self.device)))
-        return {**self.inputs.record(obs, self.device), ACTION: bins.to(torch.int16)}
+        return {**self.inputs.record(obs, self.device), **self.token_inputs(bins)}
 
     def _prompt(self, record: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return embeddings [N, T, W] of the first token, the images and the prompt, and where there are any."""
@@ -103,11 +115,6 @@ class OpenVLAPolicy(PrismaticPolicy):
         )
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
-
-    def _distribution(self, hidden: torch.Tensor) -> TokenDistribution:
-        """Return the distribution of the numbers that hidden states [N, A, W] decide: of shape [N, 1, A]."""
-        logits = self.all_logits(hidden).unsqueeze(1)
-        return TokenDistribution(logits, self.tokens, temperature=self.cfg.temperature, top_k=self.cfg.top_k)
 
 
 def causal_mask(there: torch.Tensor) -> torch.Tensor:

@@ -10,10 +10,7 @@ from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.vla.distributions import ActionDistribution, NumberDistribution, TokenDistribution
 from rlinf.models.vla.prismatic import FiLMBackbone, L1Head, PrismaticShape, ProprioProjector, VisionBackbone
-from rlinf.models.vla.prismatic_policy import PrismaticInputs, PrismaticPolicy, build_prismatic
-
-ACTION = "action"
-"""Where the choice of an action stands in ``forward_inputs``: int16 bins, or normalised numbers of the L1 head."""
+from rlinf.models.vla.prismatic_policy import ACTION, PrismaticInputs, PrismaticPolicy, build_prismatic
 
 
 def build_openvla_oft(cfg: OpenVLAOFTConfig, *, num_values: int = 1) -> BasePolicy:
@@ -86,18 +83,33 @@ class OpenVLAOFTPolicy(PrismaticPolicy):
         hidden: torch.Tensor = output.last_hidden_state[:, -slots.shape[1] - 2 : -2]
         return hidden
 
-    def distribution(self, hidden: torch.Tensor) -> ActionDistribution:
-        """Return what actions are sampled from, given ``hidden_states``."""
-        cfg = self.cfg
+    def distribution(self, hidden: torch.Tensor, inputs: dict[str, torch.Tensor] | None = None) -> ActionDistribution:
+        """Return what actions are sampled from.
+
+        Args:
+            hidden: See ``hidden_states``.
+            inputs: ``forward_inputs`` of actions that are given; None to act.
+        """
         if self.action_head is not None:
             return NumberDistribution(self.action_head(hidden), self.log_std)
-        logits = self.all_logits(hidden).view(len(hidden), cfg.num_action_chunks, cfg.action_dim, -1)
-        return TokenDistribution(logits, self.tokens, temperature=cfg.temperature, top_k=cfg.top_k)
+        return self.distribution_of(self._logits(hidden), inputs)
+
+    def action_logits(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """See ``PrismaticPolicy``."""
+        return self._logits(self.hidden_states(forward_inputs))
+
+    def supervised_forward(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """See ``PrismaticPolicy``; of the L1 head, distances."""
+        if self.action_head is None:
+            return super().supervised_forward(forward_inputs)
+        numbers: torch.Tensor = self.action_head(self.hidden_states(forward_inputs))
+        # The standard deviation gets a gradient of 0: optimizers keep, and checkpoints expect, a state of it.
+        return (numbers - forward_inputs[ACTION]).abs() + 0.0 * self.log_std
 
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
         """See ``BasePolicy``."""
         hidden = self.hidden_states(forward_inputs)
-        distribution = self.distribution(hidden)
+        distribution = self.distribution(hidden, forward_inputs)
         return PolicyEvaluation(
             logprobs=distribution.logprobs(forward_inputs[ACTION]),
             entropy=distribution.entropy(),
@@ -117,7 +129,7 @@ class OpenVLAOFTPolicy(PrismaticPolicy):
         output = PolicyOutput(
             logprobs=distribution.logprobs(chosen),
             values=self.values_of(hidden[:, 0]),
-            forward_inputs={**record, ACTION: chosen},
+            forward_inputs={**record, **self._inputs_of(chosen, distribution)},
         )
         return self.inputs.actions.restore(distribution.numbers(chosen)), output
 
@@ -131,8 +143,19 @@ class OpenVLAOFTPolicy(PrismaticPolicy):
     def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
         """See ``BasePolicy``."""
         numbers = self.inputs.actions.normalize(actions.to(self.device))
-        chosen = numbers if self.action_head is not None else self.tokens.to_bins(numbers).to(torch.int16)
-        return {**self.inputs.record(obs, self.device), ACTION: chosen}
+        chosen = numbers if self.action_head is not None else self.tokens.to_bins(numbers)
+        return {**self.inputs.record(obs, self.device), **self._inputs_of(chosen)}
+
+    def _inputs_of(
+        self, chosen: torch.Tensor, distribution: ActionDistribution | None = None
+    ) -> dict[str, torch.Tensor]:
+        if self.action_head is not None:
+            return {ACTION: chosen}
+        return self.token_inputs(chosen, distribution.kept if isinstance(distribution, TokenDistribution) else None)
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return logits of bins [N, C, A, n] of ``hidden_states``."""
+        return self.all_logits(hidden).view(len(hidden), self.cfg.num_action_chunks, self.cfg.action_dim, -1)
 
     def _embeddings(self, record: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return embeddings of the prompt [N, L, W], of images and state [N, P, W], and of the end [N, 1, W]."""

@@ -11,18 +11,20 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig
-from rlinf.data.messages.embodied import Observation
+from rlinf.config.schema.vla import CENTER_AREA, OpenVLAConfig, OpenVLAOFTConfig
+from rlinf.data.messages.embodied import CROPPED, Observation
 from rlinf.errors import ConfigError
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.control.heads import run_head
 from rlinf.models.language.model_path import find_model_folder, require_model_path
 from rlinf.models.language.pretrained import compute_buffers
-from rlinf.models.lora import add_adapters, merged
+from rlinf.models.lora import adapt_policy, merged
 from rlinf.models.trainable import WeightForm
 from rlinf.models.vla.action_prompts import OpenVLAPrompts
 from rlinf.models.vla.action_tokens import ActionTokens
+from rlinf.models.vla.distributions import TokenDistribution
 from rlinf.models.vla.image_resizing import center_crop, resize, through_jpeg
 from rlinf.models.vla.norm_statistics import Statistics
 from rlinf.models.vla.observed import image_of, states_of, tasks_of
@@ -31,6 +33,10 @@ from rlinf.models.vla.published_folder import PublishedWeights, StartingWeights,
 from rlinf.models.vla.value_heads import value_head
 from rlinf.utils.optional import require
 
+ACTION = "action"
+"""Where the choice of an action stands in ``forward_inputs``: int16 bins, or normalised numbers of the L1 head."""
+KEPT = "kept_bins"
+"""Where the bins stand that it was sampled among, with ``top_k``: int16 [N, C, A, k]; -1 where it was not sampled."""
 _FROZEN = {"vision": "vision_backbone", "projector": "projector", "language": "language_model"}
 
 
@@ -66,11 +72,12 @@ class PrismaticInputs:
         return record
 
     def _image(self, obs: Observation, key: str) -> torch.Tensor:
+        """Return a camera's images at the model's size; what is cropped already is not cropped to the middle."""
         image = image_of(obs, key)
         if tuple(image.shape[1:3]) != (self.image_size, self.image_size):
             image = through_jpeg(image) if self.cfg.image_jpeg else image
             image = resize(image, self.image_size, self.cfg.image_resize)
-        return center_crop(image) if self.cfg.center_crop else image
+        return center_crop(image, CENTER_AREA) if self.cfg.center_crop and CROPPED not in obs else image
 
 
 class PrismaticPolicy(BasePolicy):
@@ -97,6 +104,14 @@ class PrismaticPolicy(BasePolicy):
             self.value_head = value_head(cfg, self.word_width, num_values)
 
     @abc.abstractmethod
+    def action_logits(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return logits of bins for every number of an action, float32 [N, C, A, n].
+
+        Args:
+            forward_inputs: See ``BasePolicy.default_forward``.
+        """
+
+    @abc.abstractmethod
     def components(self) -> tuple[str, ...]:
         """Return the parts that have files of their own in the published folder."""
 
@@ -121,6 +136,31 @@ class PrismaticPolicy(BasePolicy):
         """Return logits of bins [..., n], float32, of hidden states [..., W]."""
         return self.tokens.logits_of(self.language_model.lm_head(hidden))
 
+    def distribution_of(self, logits: torch.Tensor, inputs: dict[str, torch.Tensor] | None = None) -> TokenDistribution:
+        """Return the distribution of bins that training samples from.
+
+        Args:
+            logits: float32 [N, C, A, n].
+            inputs: ``forward_inputs`` of actions that are given; None to act.
+        """
+        given = {} if inputs is None else {"chosen": inputs[ACTION], "kept": inputs.get(KEPT)}
+        cfg = self.cfg
+        return TokenDistribution(logits, self.tokens, temperature=cfg.temperature, top_k=cfg.top_k, **given)
+
+    def token_inputs(self, bins: torch.Tensor, kept: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        """Return what ``forward_inputs`` hold of an action.
+
+        Args:
+            bins: [N, C, A].
+            kept: See ``TokenDistribution``; None where the policy has not sampled the action.
+        """
+        inputs = {ACTION: bins.to(torch.int16)}
+        if self.cfg.top_k is not None:
+            size = min(self.cfg.top_k, self.tokens.num_bins)
+            none = torch.full((*bins.shape, size), -1, dtype=torch.int16, device=bins.device)
+            inputs[KEPT] = none if kept is None else kept
+        return inputs
+
     def values_of(self, hidden: torch.Tensor) -> torch.Tensor | None:
         """Return values [N, V] of the hidden states [N, W] that choose the first number; None without a value head."""
         if self.value_head is None:
@@ -134,12 +174,10 @@ class PrismaticPolicy(BasePolicy):
         return self.cfg.num_action_chunks
 
     def supervised_forward(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """See ``BasePolicy``: cross-entropy of action tokens; of the L1 head, distances."""
-        evaluation = self.default_forward(forward_inputs)
-        if evaluation.greedy is None:
-            return -evaluation.logprobs
-        # The standard deviation gets a gradient of 0: optimizers keep, and checkpoints expect, a state of it.
-        return (evaluation.greedy - forward_inputs["action"]).abs() + 0.0 * evaluation.logprobs
+        """See ``BasePolicy``: cross-entropy of action tokens, which ``temperature`` and ``top_k`` have no part in."""
+        bins = forward_inputs[ACTION].long()
+        logits = self.action_logits(forward_inputs)
+        return F.cross_entropy(logits.flatten(0, -2), bins.flatten(), reduction="none").view(bins.shape)
 
     def shard_units(self) -> list[nn.Module]:
         """See ``TrainableModel``: layers, blocks of towers, both ends of the language model, the value head."""
@@ -200,17 +238,15 @@ def build_prismatic(cfg: OpenVLAConfig, build: Build) -> PrismaticPolicy:
             return torch.full(tuple(start), cfg.l1_std).log()
         return initial_head(name, start, seed=seed, last=last) if name.startswith("value_head.") else None
 
-    policy.weight_source = StartingWeights(policy, published, new=new, folder=folder)
+    policy.weight_source = StartingWeights(policy, published, new=new, folder=folder, cfg=cfg)
     return policy.eval()
 
 
 def adapt(policy: PrismaticPolicy, cfg: OpenVLAConfig) -> None:
     """Freeze what the keys say, and add adapters to the vision towers, the projector and the language model."""
-    parts = ("vision_backbone", "projector", "language_model")
     frozen = {_FROZEN[part] for part in cfg.freeze}
-    if cfg.is_lora:
-        whole = nn.ModuleDict({part: getattr(policy, part) for part in parts if part not in frozen})
-        add_adapters(whole, cfg)
+    adapted = sorted(set(_FROZEN.values()) - frozen)
+    adapt_policy(policy, nn.ModuleDict({part: getattr(policy, part) for part in adapted}), cfg)
     for part in frozen:
         getattr(policy, part).requires_grad_(False)
 

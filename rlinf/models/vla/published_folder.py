@@ -7,26 +7,32 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
+from rlinf.config.schema.vla import VLAConfig
 from rlinf.errors import CheckpointError, ConfigError
-from rlinf.models.files.tensor_files import TensorFiles
+from rlinf.models.files.peft_folder import PeftAdapter, open_adapter, open_merged
+from rlinf.models.files.tensor_files import TensorFiles, abridged
 from rlinf.models.language.model_path import find_model_folder, require_model_path
-from rlinf.models.lora import initial_adapter, is_adapter, unadapted_name
+from rlinf.models.lora import adapter_names, initial_adapter, is_adapter, unadapted_name
 from rlinf.models.materialize import require_same_names
 from rlinf.models.trainable import TrainableModel
 from rlinf.utils.optional import require
 from rlinf.utils.seeding import derive_seed
 
 Content = TypeVar("Content")
+File: TypeAlias = tuple[Path, TensorFiles, dict[str, str | None]]
+"""A file of a folder, what reads it, and the model's names for its tensors."""
 _DISTRIBUTED = "module."
 """What published training puts before the names in component files."""
+_INDEX = ".index.json"
 _COPIED = (
-    *("*.json", "*.model", "*.txt", "*.jinja"),
+    *("*.json", "*.model", "*.txt", "*.jinja", "*.py"),
     *("assets/**/*.json", "experiment_cfg/*.json", "policy_*.safetensors", "vlm/*", "eagle/*"),
 )
 
@@ -84,13 +90,14 @@ class PublishedWeights:
         prefix: str = "",
     ) -> None:
         self._sources: dict[str, tuple[TensorFiles, str]] = {}
+        self._tied = dict(tied or {})
         try:
             main = TensorFiles.of_folder(folder)
+            self._files = [main]
             stored = main.shapes()
             needed = {name.removeprefix(prefix): name for name in stored if name.startswith(prefix)}
             self._sources |= {name: (main, key) for name, key in needed.items() if name not in unused}
-            self._unused = dict.fromkeys(stored.keys() - {key for _, key in self._sources.values()}, main)
-            for name, other in (tied or {}).items():
+            for name, other in self._tied.items():
                 if name not in stored and other in stored:
                     self._sources[name] = (main, other)
             for component in components:
@@ -98,6 +105,7 @@ class PublishedWeights:
                     name: source for name, source in self._sources.items() if not name.startswith(f"{component}.")
                 }
                 file = TensorFiles([component_file(folder, component)])
+                self._files.append(file)
                 for name in file.shapes():
                     self._sources[f"{component}.{name.removeprefix(_DISTRIBUTED)}"] = (file, name)
         except CheckpointError as error:
@@ -107,14 +115,21 @@ class PublishedWeights:
         """Return the shape of every tensor, by name."""
         return {name: file.shapes()[key] for name, (file, key) in self._sources.items()}
 
-    def stored_name(self, name: str) -> str:
-        """Return the name that the files have for a tensor, which may be tied to another."""
-        return self._sources[name][1]
+    def files(self) -> Iterator[File]:
+        """Yield each file, its tensors, and the model's names for them: None for what policies do not need.
 
-    def unused(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the names and values of tensors that policies do not need."""
-        for name, file in self._unused.items():
-            yield name, file.rows(name, 0, file.shapes()[name][0])
+        A tensor that is tied to one of the model has its name, if the files have the same values for both.
+        """
+        names = {source: name for name, source in self._sources.items()}
+        for name, other in self._tied.items():
+            tensors, key = self._sources.get(name, (None, other))
+            if tensors is not None and key != other and other in tensors.shapes():
+                both = (tensors.whole(key), tensors.whole(other))
+                if both[0].shape == both[1].shape and torch.equal(*both):
+                    names[tensors, other] = name
+        for tensors in self._files:
+            for path, keys in tensors.files.items():
+                yield path, tensors, {key: names.get((tensors, key)) for key in keys}
 
     def rows(self, name: str, begin: int, end: int) -> torch.Tensor:
         """Return rows ``begin`` to ``end`` of a tensor, on the host; all of one without dimensions."""
@@ -134,9 +149,11 @@ class StartingWeights:
         published: Of the folder.
         new: First weights of parameters that are not published, by name; called with the shape.
         folder: For messages.
+        cfg: Names the adapter that is started from, if any; None has none.
 
     Raises:
-        ConfigError: The folder lacks weights of the model, has others, or some of another shape.
+        ConfigError: The folder lacks weights of the model, has others, or some of another shape; or the adapter is of
+            another model.
     """
 
     def __init__(
@@ -146,6 +163,7 @@ class StartingWeights:
         *,
         new: Callable[[str, Sequence[int]], torch.Tensor | None],
         folder: Path,
+        cfg: VLAConfig | None = None,
     ) -> None:
         self.published, self._seed = published, torch.initial_seed()
         state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -161,6 +179,8 @@ class StartingWeights:
                 f"actor.model.model_path: '{folder}' is not of this model: {error}. Download it again, or correct "
                 "actor.model.model_type and the keys that add parts to the model."
             ) from error
+        self._adapter = None if cfg is None else _starting_adapter(cfg, state)
+        self._held = {} if self._adapter is None else self._adapter.shapes()
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every tensor, by name."""
@@ -168,12 +188,26 @@ class StartingWeights:
 
     def rows(self, name: str, begin: int, end: int) -> torch.Tensor:
         """Return rows of a tensor, the same on every rank."""
+        if self._adapter is not None and name in self._held:
+            return self._adapter.rows(name, begin, end)
         if name in self.new:
             start = self.new[name]
             return start[begin:end] if start.ndim else start
         if is_adapter(name):
             return initial_adapter(name, self._shapes[name], self._seed)[begin:end]
-        return self.published.rows(unadapted_name(name), begin, end)
+        weights = self.published.rows(unadapted_name(name), begin, end)
+        a, b = adapter_names(name.removesuffix(".weight"))
+        if self._adapter is None or b not in self._held:
+            return weights
+        added, scaling = self._adapter.rows(b, begin, end).float(), self._adapter.alpha / self._adapter.rank
+        return torch.addmm(weights.float(), added, self._adapter.tensor(a).float(), alpha=scaling)
+
+
+def _starting_adapter(cfg: VLAConfig, shapes: Mapping[str, tuple[int, ...]]) -> PeftAdapter | None:
+    """Return the adapter that a policy is trained on from, or that is added in; None if there is none."""
+    if cfg.is_lora or cfg.lora_path is None:
+        return open_adapter(cfg, shapes, with_whole=True)
+    return open_merged(cfg.lora_path, shapes)
 
 
 def component_file(folder: Path, component: str) -> Path:
@@ -214,44 +248,84 @@ def write_published(
     weights: Iterable[tuple[str, torch.Tensor]],
     *,
     source: Path,
-    components: Sequence[str] = (),
+    dtype: torch.dtype | None = None,
 ) -> None:
-    """Write weights in the layout that they were read in, next to the configuration and tokenizer of the source.
+    """Write weights in the layout that they were read in, next to what else the source holds.
+
+    Each tensor goes into a file of the name that it came from; tensors that the model does not need are copied.
 
     Args:
         folder: Where to; made if it does not exist.
         model: Says which weights are its own: value heads are not published.
-        weights: Whole tensors by the model's names (``TrainEngine.export_weights``), in the precision to write.
+        weights: Whole tensors by the model's names (``TrainEngine.export_weights``).
         source: Folder that the model was loaded from.
-        components: Parts of the model with files of their own.
+        dtype: Of floating-point weights; None keeps the type that each tensor has in the source.
+
+    Raises:
+        CheckpointError: Weights of the model are missing.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    main: dict[str, torch.Tensor] = {}
-    parts: dict[str, dict[str, torch.Tensor]] = {component: {} for component in components}
     assert isinstance(model.weight_source, StartingWeights)
-    published = model.weight_source.published
-    for name, tensor in _published_only(model, weights):
-        component = next((part for part in components if name.startswith(f"{part}.")), None)
-        kept = tensor.detach().to("cpu").contiguous()
-        if component is None:
-            main[published.stored_name(name)] = kept
-        else:
-            parts[component][name.removeprefix(f"{component}.")] = kept
-    main |= {name: tensor for name, tensor in published.unused() if name not in main}
-    save_file(main, folder / "model.safetensors", metadata={"format": "pt"})
-    for component, tensors in parts.items():
-        torch.save(tensors, folder / component_file(source, component).name)
+    published, new = model.weight_source.published, model.weight_source.new
+    folder.mkdir(parents=True, exist_ok=True)
+    files = list(published.files())
+    waiting: dict[str, torch.Tensor] = {}
+    num_bytes = 0
+    for name, tensor in weights:
+        if name in new:
+            continue
+        waiting[name] = tensor.detach().to("cpu")
+        for file in [file for file in files if waiting.keys() >= _names(file)]:
+            num_bytes += _write_file(folder, *file, weights=waiting, dtype=dtype)
+            files.remove(file)
+        needed = set().union(*(_names(file) for file in files))
+        waiting = {kept: value for kept, value in waiting.items() if kept in needed}
+    if files:
+        raise CheckpointError(f"'{folder}' is not whole: weights of {abridged(sorted(_names(files[0])))} are missing.")
+    _copy_rest(source, folder, num_bytes)
+
+
+def _names(file: File) -> set[str]:
+    return {name for name in file[2].values() if name is not None}
+
+
+def _write_file(
+    folder: Path,
+    path: Path,
+    tensors: TensorFiles,
+    names: Mapping[str, str | None],
+    *,
+    weights: Mapping[str, torch.Tensor],
+    dtype: torch.dtype | None,
+) -> int:
+    """Write a file as one of the source, and return the bytes of its tensors if it is none of a component's."""
+    content: dict[str, torch.Tensor] = {}
+    target = folder / path.name
+    written: set[str] = set()
+    for key, name in names.items():
+        tensor = tensors.whole(key) if name is None else weights[name]
+        wanted = tensors.dtype(key)
+        tensor = tensor.to(dtype if dtype is not None and wanted.is_floating_point else wanted).contiguous()
+        # Files have no tensors that share memory.
+        content[key] = tensor.clone() if name in written else tensor
+        written |= set() if name is None else {name}
+    if path.suffix == ".safetensors":
+        with safe_open(path, framework="pt") as file:
+            save_file(content, target, metadata=file.metadata())
+    else:
+        torch.save(content, target)
+    return 0 if path.suffix == ".pt" else sum(tensor.nbytes for tensor in content.values())
+
+
+def _copy_rest(source: Path, folder: Path, num_bytes: int) -> None:
+    """Copy what a folder holds next to weights; its index says how many bytes there are now."""
     for pattern in _COPIED:
         for path in source.glob(pattern):
-            if not path.name.endswith(".index.json"):
-                target = folder / path.relative_to(source)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(path, target)
-
-
-def _published_only(
-    model: TrainableModel, weights: Iterable[tuple[str, torch.Tensor]]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    assert isinstance(model.weight_source, StartingWeights)
-    new = model.weight_source.new
-    return ((name, tensor) for name, tensor in weights if name not in new)
+            target = folder / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target)
+            if path.name.endswith(_INDEX):
+                text = path.read_text(encoding="utf-8")
+                before = json.loads(text).get("metadata", {}).get("total_size")
+                target.write_text(
+                    text.replace(f'"total_size": {before}', f'"total_size": {num_bytes}'), encoding="utf-8"
+                )

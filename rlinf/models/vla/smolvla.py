@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from rlinf.config.schema.vla import SmolVLAConfig
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.language.model_path import TOKENIZER_FILES, find_model_folder
-from rlinf.models.lora import add_adapters
+from rlinf.models.lora import adapt_policy
 from rlinf.models.vla.flow_inputs import FlowInputs
 from rlinf.models.vla.flow_vla import (
     FlowVLAPolicy,
@@ -35,8 +35,9 @@ UNUSED = ("vlm_with_expert.vlm.lm_head.weight",)
 class SmolVLAInputs(FlowInputs):
     """What SmolVLA sees: images as cameras give them, and a sentence that ends its line."""
 
-    def image(self, image: torch.Tensor) -> torch.Tensor:
+    def image(self, image: torch.Tensor, *, is_cropped: bool) -> torch.Tensor:
         """See ``FlowInputs``; the model resizes."""
+        del is_cropped
         return image
 
     def tokens(self, task: str, state: torch.Tensor) -> list[int]:
@@ -124,8 +125,7 @@ def build_smolvla(cfg: SmolVLAConfig, *, num_values: int = 1) -> BasePolicy:
     with torch.device("meta"):
         policy = SmolVLAPolicy(cfg, shape, inputs, num_values=num_values)
         model = policy.vlm_with_expert
-        if cfg.is_lora:
-            add_adapters(model, cfg)
+        adapt_policy(policy, model, cfg)
     parts = model.parts
     freeze(
         {"vision": parts["vision_model"], "projector": parts["connector"], "language": parts["text_model"]}, cfg.freeze

@@ -55,10 +55,14 @@ class VelocityLearner(PolicyLearner):
 
     def update(self, step: int) -> dict[str, float]:
         """See ``Learner``."""
-        old = self.old.state_dict()
-        for name, tensor in self.engine.export_weights():
-            old[name].copy_(tensor)
+        self.take_acting_weights()
         return super().update(step)
+
+    def take_acting_weights(self) -> None:
+        """Compare from now on with the weights that the policy has; called by all ranks together."""
+        old = self.old.state_dict()
+        for name, tensor in self.engine.export_weights("parts"):
+            old[name].copy_(tensor)
 
     def plan(self, *, step: int, epoch: int) -> list[torch.Tensor]:
         """See ``PolicyLearner``; also samples the epoch's noise [N, C, A] and times [N]."""

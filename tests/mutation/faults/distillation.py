@@ -84,7 +84,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/config/schema/frozen_policy.py",
-        "replace(model, model_path=self.model_path, is_lora=False)",
+        "replace(model, model_path=self.model_path, is_lora=False, lora_path=None)",
         "replace(model, model_path=self.model_path)",
         ("tests/unit/config/schema/test_frozen_policy.py",),
         "a teacher whose adapters are merged gets new ones",

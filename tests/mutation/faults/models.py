@@ -742,7 +742,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/files/peft_folder.py",
-        "        found |= {key: config[key] for key in _UNKNOWN if config.get(key)}\n",
+        "        found |= {key: config[key] for key in refused if config.get(key)}\n",
         "",
         PEFT,
         "parts of an adapter are left out in silence",

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rlinf.config.schema.data import AugmentationConfig, MixtureEntryConfig
+from rlinf.data.messages.embodied import CROPPED
 from rlinf.errors import DatasetError
 from tests.unit.data.frame_sets import HORIZON, LENGTHS, frame_set, stream
 
@@ -27,6 +28,13 @@ def test_rows_are_frames_with_the_actions_that_follow(tmp_path: Path) -> None:
         assert (batch.obs["main_images"][row] == 10 * frame).all()
         assert batch.obs["task_descriptions"][row] == f"task {np.searchsorted(ends, frame, side='right') % 2}"
     assert len(set(batch.obs["states"][:, 0].tolist())) == sum(LENGTHS)
+
+
+def test_crops_are_known_to_be_crops(tmp_path: Path) -> None:
+    path = frame_set(tmp_path / "one")
+    cropped = stream(path, augmentation=AugmentationConfig(crop_area=0.9)).read(0, 16, slice(4, 8)).obs
+    assert cropped[CROPPED].tolist() == [True] * 4
+    assert CROPPED not in stream(path, augmentation=AugmentationConfig(hue=0.1)).read(0, 16, slice(4, 8)).obs
 
 
 def test_batches_are_named_by_their_number_however_they_are_cut(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ STEERED = PI | SAC
 RLT = {"algorithm": {"adv_type": "rlt_td3", "loss_type": "rlt_td3"}}
 REFINED = STEERED | RLT | {f"{MODEL}.refine_actions": True}
 NFT = {"algorithm": {"adv_type": "raw", "loss_type": "embodied_nft"}}
+DAGGER: dict[str, Any] = {"algorithm": {"adv_type": "embodied_dagger", "loss_type": "embodied_dagger"}}
+DAGGER["algorithm"] |= {"expert": {"expert_type": "scripted", "policy": "metaworld"}}
 OPERATOR = {"intervener_type": "scripted", "policy": "metaworld", "stall_steps": 5}
 INTERVENTION = {"name": "intervention", "intervener": OPERATOR}
 CHUNKING = f"{MODEL}.real_time_chunking"
@@ -36,12 +38,18 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({f"{MODEL}.state_dim": 8}, f"{MODEL}.state_dim", "without actor.model.use_proprio"),
     ({f"{MODEL}.l1_std": 0.1}, f"{MODEL}.l1_std", "with actor.model.head=tokens"),
     (L1 | {f"{MODEL}.top_k": 3}, f"{MODEL}.top_k", "with actor.model.head=l1"),
+    (DAGGER | {f"{MODEL}.top_k": 3}, f"{MODEL}.top_k", "or algorithm.imitation_loss to model"),
     (OPENVLA | {f"{MODEL}.num_action_chunks": 2}, f"{MODEL}.num_action_chunks", "model_type to openvla_oft"),
     (OPENVLA | {f"{MODEL}.image_keys": ["a", "b"]}, f"{MODEL}.image_keys", "openvla sees one image"),
     (PI | {f"{MODEL}.num_action_chunks": 60}, f"{MODEL}.num_action_chunks", "Set it to 50 or less"),
     (PI | {f"{MODEL}.state_dim": 0}, f"{MODEL}.state_dim", "allowed: integer > 0 or null"),
     (PI | {f"{MODEL}.noise_method": "flow_ode"}, f"{MODEL}.noise_method", "Set it to flow_sde"),
-    (PI | NFT | {f"{MODEL}.is_lora": True}, f"{MODEL}.is_lora", "compares with a copy of all weights"),
+    (
+        {f"{MODEL}.is_lora": True, f"{MODEL}.lora_whole_modules": [], f"{MODEL}.add_value_head": True},
+        f"{MODEL}.lora_whole_modules",
+        "Add value_head",
+    ),
+    ({f"{MODEL}.lora_whole_modules": ["scale"]}, f"{MODEL}.lora_whole_modules", "without actor.model.is_lora"),
     (PI | {f"{MODEL}.noise_policy": {"image_size": 32}}, f"{MODEL}.noise_policy", "without actor.model.add_q_head"),
     (STEERED | {f"{MODEL}.freeze": ["vision"]}, f"{MODEL}.freeze", "which leaves the flow as it is"),
     (STEERED | {f"{MODEL}.noise_level": 0.1}, f"{MODEL}.noise_level", "which leaves the flow as it is"),
@@ -122,6 +130,7 @@ FITTING = {
     "openvla": OPENVLA,
     "pi0": PI,
     "nft": PI | NFT,
+    "nft of adapters": PI | NFT | {f"{MODEL}.is_lora": True},
     "steered": STEERED,
     "refined": REFINED,
     "real time": REAL_TIME,
@@ -139,6 +148,7 @@ def test_what_fits_passes(recipe: Callable[[dict[str, Any]], Any], changes: dict
     validate_cfg(recipe(OFT | changes))
 
 
+OFT_SFT, CENTER = "langpick_sft_oft_tiny", "actor.model.center_crop=true"
 GUIDED = "metaworld_mt3_sft_openpi_tiny"
 LABELS = "data.advantage_tag=q30"
 
@@ -150,6 +160,13 @@ LABELS = "data.advantage_tag=q30"
         (GUIDED, ["actor.model.guidance.scale=2.0"], "guidance.scale: received 2.0; not used with"),
         (GUIDED, ["actor.model.guidance.unconditional_prob=0.2"], "unconditional_prob: received 0.2; not used without"),
         ("langpick_sft_oft_tiny", [LABELS], "data.advantage_tag: is not used: labels are learned by"),
+        (
+            OFT_SFT,
+            ["actor.model.top_k=3"],
+            "model.top_k: received 3; not used by loss_type=embodied_sft",
+        ),
+        (OFT_SFT, ["data.augmentation.crop_area=0.9"], "center_crop: received false; with data.augmentation"),
+        (OFT_SFT, ["data.augmentation.crop_area=0.8", CENTER], "crop_area: received 0.8; actor.model.center_crop"),
         ("pixel_reach_iql_cnn", ["data.advantage_tag=x"], "data.advantage_tag: is not used"),
         (
             "pixel_reach_ppo_openpi_tiny",
@@ -163,9 +180,7 @@ LABELS = "data.advantage_tag=q30"
         ),
     ],
 )
-def test_guidance_is_learned_and_compares_where_nothing_learns_from_it(
-    recipe: str, overrides: list[str], text: str
-) -> None:
+def test_keys_that_fine_tuning_does_not_read_are_refused(recipe: str, overrides: list[str], text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(load_recipe(recipe, overrides))
     assert text in str(caught.value)
@@ -177,9 +192,11 @@ def test_guidance_is_learned_and_compares_where_nothing_learns_from_it(
         (GUIDED, [LABELS, "actor.model.guidance={type: positive, scale: 2.0, unconditional_prob: 0.3}"]),
         (GUIDED, [LABELS, "actor.model.guidance={type: negative, positive_only_conditional: false}"]),
         ("langpick_grpo_openpi_tiny", ["actor.model.guidance.type=positive"]),
+        (OFT_SFT, ["data.augmentation={crop_area: 0.9, saturation: 0.2, hue: 0.05}", CENTER]),
+        (GUIDED, ["data.augmentation.crop_area=0.8"]),
     ],
 )
-def test_guided_policies_are_trained_and_asked(recipe: str, overrides: list[str]) -> None:
+def test_keys_that_fine_tuning_reads_pass(recipe: str, overrides: list[str]) -> None:
     validate_cfg(load_recipe(recipe, overrides))
 
 

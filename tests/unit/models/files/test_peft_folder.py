@@ -15,6 +15,8 @@ from rlinf.models import get_model
 from rlinf.models.files.peft_folder import PeftAdapter, write_adapter
 from rlinf.models.lora import is_adapter
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
+from tests.unit.models.vla.pi_policies import pi_policy
+from tests.unit.models.vla.vla_policies import observations, random_policy
 
 peft = pytest.importorskip("peft")
 transformers = pytest.importorskip("transformers")
@@ -99,3 +101,69 @@ def test_adapters_that_do_more_are_refused(tmp_path: Path, key: dict[str, Any]) 
     file.write_text(json.dumps(json.loads(file.read_text()) | key))
     with pytest.raises(CheckpointError, match=next(iter(key))):
         PeftAdapter(tmp_path / "adapter")
+
+
+FILM: dict[str, Any] = {"head": "l1", "use_proprio": True, "state_dim": 2, "use_film": True, "add_value_head": True}
+POLICIES: dict[str, Any] = {
+    "openvla": lambda folder, **keys: random_policy("openvla", folder, **keys),
+    "film": lambda folder, **keys: random_policy("oft", folder, **FILM, **keys),
+    "pi0": lambda folder, **keys: pi_policy(folder, "pi0", noise_method="flow_ode", **keys),
+}
+
+
+def trained_policy(make: Any, folder: Path) -> Any:
+    """Return a policy of which everything that is trained with adapters is not as it starts."""
+    policy = make(folder, is_lora=True, lora_rank=3, lora_alpha=5.0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    return policy
+
+
+def act(policy: Any) -> torch.Tensor:
+    obs = observations() | ({"states": torch.ones(3, 3) / 3} if hasattr(policy, "action_in_proj") else {})
+    actions: torch.Tensor = policy.predict_action_batch(obs, mode="eval")[0]
+    return actions
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_a_policy_is_trained_on_from_an_adapter_or_takes_it_in(kind: str, tmp_path: Path) -> None:
+    make = POLICIES[kind]
+    policy = trained_policy(make, tmp_path / "start")
+    write_adapter(tmp_path / "adapter", policy.state_dict().items(), policy.cfg)
+    path = {"lora_path": str(tmp_path / "adapter")}
+    again = make(tmp_path / "start", is_lora=True, lora_rank=3, lora_alpha=5.0, **path)
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in policy.state_dict().items())
+    taken_in = make(tmp_path / "start", **path)
+    assert not any(is_adapter(name) for name in taken_in.state_dict())
+    assert (act(make(tmp_path / "start")) - act(policy)).abs().max() > 1e-3
+    merged = dict(policy.export(lambda tensor: tensor))
+    for name, tensor in taken_in.state_dict().items():
+        torch.testing.assert_close(tensor, merged[name], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(act(taken_in), act(policy), rtol=0, atol=1e-4)
+
+
+def test_peft_loads_the_adapter_of_a_policy_and_what_was_trained_whole(tmp_path: Path) -> None:
+    make = POLICIES["film"]
+    policy = trained_policy(make, tmp_path / "start")
+    write_adapter(tmp_path / "adapter", policy.state_dict().items(), policy.cfg)
+    base = make(tmp_path / "start")
+    before = act(base)
+    peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    assert not torch.allclose(act(base), before, atol=1e-3)
+    torch.testing.assert_close(act(base), act(policy), rtol=0, atol=1e-5)
+
+
+def test_an_adapter_of_another_policy_is_refused(tmp_path: Path) -> None:
+    policy = trained_policy(POLICIES["film"], tmp_path / "start")
+    write_adapter(tmp_path / "adapter", policy.state_dict().items(), policy.cfg)
+    path: dict[str, Any] = {"lora_path": str(tmp_path / "adapter")}
+    with pytest.raises(ConfigError, match=r"lora_path: the adapter in .* is of another model, which has"):
+        random_policy("openvla", tmp_path / "other", **path)
+    with pytest.raises(ConfigError, match=r"differ in .*Set the keys as the adapter was trained"):
+        random_policy("openvla", tmp_path / "other", is_lora=True, lora_rank=3, lora_alpha=5.0, **path)
+    # A value head is not needed to act.
+    plain = random_policy("oft", tmp_path / "start", **{**FILM, "add_value_head": False}, **path)
+    torch.testing.assert_close(act(plain), act(policy), rtol=0, atol=1e-4)

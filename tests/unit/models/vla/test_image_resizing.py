@@ -57,10 +57,10 @@ def test_the_middle_is_shown() -> None:
     side = 0.9**0.5
     first = (1 - side) / 2 * 10
     expected = [int((first + side * place) * 13 / 255 * 255.5) for place in range(11)]
-    cropped = center_crop(image)
+    cropped = center_crop(image, 0.9)
     assert cropped[0, 5, :, 0].tolist() == expected
     assert torch.equal(cropped[:, 0], cropped[:, 10])
-    assert torch.equal(center_crop(image.transpose(1, 2)), cropped.transpose(1, 2))
+    assert torch.equal(center_crop(image.transpose(1, 2), 0.9), cropped.transpose(1, 2))
 
 
 def test_jpeg_loses_a_little() -> None:

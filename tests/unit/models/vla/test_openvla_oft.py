@@ -84,7 +84,7 @@ def test_images_words_and_states_all_matter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
 def test_recorded_actions_are_learned_from(keys: dict[str, Any], tmp_path: Path) -> None:
-    policy = random_policy("oft", tmp_path, **{**keys, "top_k": None})
+    policy = random_policy("oft", tmp_path, **keys)
     actions, report = policy.predict_action_batch(observations(), mode="train", generator=torch.Generator())
     inputs = policy.forward_inputs_of(observations(), actions)
     assert inputs.keys() == report.forward_inputs.keys()
@@ -92,6 +92,44 @@ def test_recorded_actions_are_learned_from(keys: dict[str, Any], tmp_path: Path)
     # Statistics end at -1 and 1, and the last token has no number of its own.
     expected = expected.clamp(-1, 1) if "head" in keys else expected.clamp(0, 30)
     torch.testing.assert_close(inputs["action"], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["openvla", "oft"])
+def test_recorded_tokens_have_the_cross_entropy_of_the_logits(kind: str, tmp_path: Path) -> None:
+    policy = random_policy(kind, tmp_path, temperature=1.6, top_k=5)
+    # Far from what the policy itself would choose.
+    actions = torch.linspace(-1, 1, 3 * policy.cfg.num_action_chunks * 3).view(3, -1, 3)
+    inputs = policy.forward_inputs_of(observations(), actions)
+    logits = policy.action_logits(inputs)
+    expected = -logits.log_softmax(-1).gather(-1, inputs["action"].long().unsqueeze(-1)).squeeze(-1)
+    losses = policy.supervised_forward(inputs)
+    torch.testing.assert_close(losses, expected)
+    # As losses that imitate see them: at the temperature, among all tokens.
+    hot = (logits / 1.6).log_softmax(-1).gather(-1, inputs["action"].long().unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(policy(forward_inputs=inputs).logprobs, hot)
+    losses.sum().backward()
+    assert torch.isfinite(losses).all()
+    assert policy.language_model.lm_head.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("kind", ["openvla", "oft"])
+def test_a_token_that_leaves_the_most_likely_ones_is_still_learned_from(kind: str, tmp_path: Path) -> None:
+    policy = random_policy(kind, tmp_path, top_k=2)
+    generator = torch.Generator().manual_seed(3)
+    _, report = policy.predict_action_batch(observations(), mode="train", generator=generator)
+    inputs = report.forward_inputs
+    assert torch.equal(inputs["kept_bins"], policy.action_logits(inputs).topk(2, -1).indices.to(torch.int16))
+    with torch.no_grad():
+        policy.language_model.lm_head.weight.neg_()
+    logits = policy.action_logits(inputs)
+    is_out = (logits.topk(2, -1).indices != inputs["action"].unsqueeze(-1)).all(-1)
+    assert is_out.float().mean() > 0.9
+    again = policy(forward_inputs=inputs)
+    expected = logits.gather(-1, inputs["kept_bins"].long()).log_softmax(-1)
+    place = (inputs["kept_bins"] == inputs["action"].unsqueeze(-1)).long().argmax(-1, keepdim=True)
+    torch.testing.assert_close(again.logprobs, expected.gather(-1, place).squeeze(-1))
+    again.logprobs.sum().backward()
+    assert policy.language_model.lm_head.weight.grad.abs().sum() > 0
 
 
 def test_gradients_reach_what_is_trained_and_nothing_else(tmp_path: Path) -> None:

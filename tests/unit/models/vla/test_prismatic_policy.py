@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlinf.data.messages.embodied import CROPPED
 from rlinf.errors import EnvironmentFailure
 from rlinf.models.vla.image_resizing import center_crop, resize
 from tests.unit.models.vla.vla_policies import observations, random_policy
@@ -25,7 +26,11 @@ def test_images_of_the_models_size_are_kept_and_others_resized(tmp_path: Path) -
     assert torch.equal(record["images.wrist_images"], resize(large["wrist_images"], 28, "lanczos3"))
     cropped = random_policy("oft", tmp_path, center_crop=True, image_resize="bicubic")
     record = cropped.inputs.record(large, policy.device)
-    assert torch.equal(record["images.main_images"], center_crop(resize(large["main_images"], 28, "bicubic")))
+    resized = resize(large["main_images"], 28, "bicubic")
+    assert torch.equal(record["images.main_images"], center_crop(resized, 0.9))
+    # Fine-tuning has cropped them already.
+    record = cropped.inputs.record(large | {CROPPED: torch.ones(3, dtype=torch.bool)}, policy.device)
+    assert torch.equal(record["images.main_images"], resized)
 
 
 def test_images_are_seen_in_their_order(tmp_path: Path) -> None:

@@ -10,35 +10,115 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlinf.errors import ConfigError
+from rlinf.errors import CheckpointError, ConfigError
 from rlinf.hybrid_engines.inference_backends import build_torch_policy
 from rlinf.models import get_policy, materialize
 from rlinf.models.lora import adapters_off
 from rlinf.models.vla.published_folder import write_published
+from tests.unit.models.vla.gr00t_policies import gr00t_policy
 from tests.unit.models.vla.pi_policies import pi_policy
+from tests.unit.models.vla.smolvla_policies import smolvla_policy
 from tests.unit.models.vla.vla_policies import build, golden, observations, random_policy
 
 pytest.importorskip("transformers")
 L1: dict[str, Any] = {"head": "l1", "use_proprio": True, "state_dim": 2}
-COMPONENTS = ("proprio_projector", "action_head")
 
 
-def test_what_is_written_back_is_what_was_read(tmp_path: Path) -> None:
+LAYOUTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "openvla": (random_policy, {"kind": "openvla"}),
+    "tokens": (random_policy, {"kind": "oft"}),
+    "l1": (random_policy, {"kind": "oft", **L1}),
+    "film": (random_policy, {"kind": "oft", **L1, "use_film": True}),
+    "pi0": (pi_policy, {"variant": "pi0"}),
+    "smolvla": (smolvla_policy, {}),
+    "gr00t": (gr00t_policy, {}),
+}
+
+
+def make_policy(layout: str, folder: Path, **more: Any) -> Any:
+    make, keys = LAYOUTS[layout]
+    return make(folder=folder, **keys, **more)
+
+
+def publish(layout: str, folder: Path) -> None:
+    """Write a folder as large models have it: in shards, of two types, with code and with what policies do not need."""
+    make_policy(layout, folder)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    if layout == "film":
+        # What the towers were before FiLM.
+        tensors |= {f"vision_backbone.{name}": torch.full((2, 2), 3.0) for name in ("featurizer.a", "featurizer.b")}
+    shards: dict[str, dict[str, torch.Tensor]] = {}
+    for index, (name, tensor) in enumerate(sorted(tensors.items())):
+        shard = f"model-0000{index % 3 + 1}-of-00003.safetensors"
+        # Norms and biases stay in full precision.
+        shards.setdefault(shard, {})[name] = tensor.bfloat16() if tensor.ndim > 1 else tensor
+    for name, content in shards.items():
+        save_file(content, folder / name, metadata={"by": "a test"})
+    weight_map = {name: shard for shard, content in shards.items() for name in content}
+    size = sum(tensor.nbytes for content in shards.values() for tensor in content.values())
+    index = {"metadata": {"total_size": size}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+    (folder / "modeling_prismatic.py").write_text("# code that auto_map names")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return all files of a folder; of files of PyTorch the tensors."""
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    components = {name: torch.load(path) for name, path in found.items() if path.suffix == ".pt"}
+    described = {
+        name: repr([(key, tensor.dtype, tensor.tolist()) for key, tensor in tensors.items()]).encode()
+        for name, tensors in components.items()
+    }
+    return {name: path.read_bytes() for name, path in found.items()} | described
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_written_back_is_what_was_read(layout: str, tmp_path: Path) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"
-    policy = random_policy("oft", source, add_value_head=True, **L1)
-    write_published(copy, policy, policy.state_dict().items(), source=source, components=COMPONENTS)
-    assert sorted(path.name for path in copy.iterdir()) == sorted(path.name for path in source.iterdir())
-    for path in source.glob("*.json"):
-        assert path.read_bytes() == (copy / path.name).read_bytes()
-    assert (source / "model.safetensors").read_bytes() == (copy / "model.safetensors").read_bytes()
-    for component in COMPONENTS:
-        before, after = (torch.load(folder / f"{component}--0_checkpoint.pt") for folder in (source, copy))
-        assert before.keys() == after.keys()
-        assert all(torch.equal(before[name], after[name]) for name in before)
-    again = build("oft", **{**L1, "model_path": str(copy), "action_dim": 3, "num_action_chunks": 2})
-    assert torch.equal(
-        again.state_dict()["action_head.model.fc1.weight"], policy.state_dict()["action_head.model.fc1.weight"]
-    )
+    publish(layout, source)
+    policy = make_policy(layout, source, add_value_head=True)
+    write_published(copy, policy, policy.export(lambda tensor: tensor), source=source)
+    before, after = content(source), content(copy)
+    assert before.keys() == after.keys()
+    assert [name for name in before if before[name] != after[name]] == []
+    assert {"modeling_prismatic.py", "model-00002-of-00003.safetensors"} < before.keys()
+
+
+def test_what_was_trained_is_written_and_read_again(tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    publish("film", source)
+    policy = make_policy("film", source)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(1.0)
+    write_published(copy, policy, policy.export(lambda tensor: tensor), source=source, dtype=torch.float32)
+    again = make_policy("film", copy)
+    expected = {name: tensor for name, tensor in policy.state_dict().items() if name != "log_std"}
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in expected.items())
+    index = json.loads((copy / "model.safetensors.index.json").read_text())
+    tensors = [load_file(copy / name) for name in sorted(set(index["weight_map"].values()))]
+    assert {tensor.dtype for file in tensors for tensor in file.values()} == {torch.float32}
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for file in tensors for tensor in file.values())
+    with pytest.raises(CheckpointError, match="is not whole: weights of"):
+        write_published(tmp_path / "part", policy, [("projector.fc1.bias", torch.zeros(3))], source=source)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_both_names_of_tied_weights_are_written(is_tied: bool, tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    pi_policy(source, "pi0")
+    words, head = "model.language_model.embed_tokens.weight", "lm_head.weight"
+    words, head = (f"paligemma_with_expert.paligemma.{name}" for name in (words, head))
+    edit(source, lambda tensors: tensors.update({words: tensors[head].clone() if is_tied else tensors[head] * 2}))
+    policy = pi_policy(source, "pi0")
+    before = load_file(source / "model.safetensors")[head]
+    trained = policy.state_dict()[words].clone().add_(1.0)
+    weights = {**dict(policy.export(lambda tensor: tensor)), words: trained}
+    write_published(copy, policy, weights.items(), source=source)
+    after = load_file(copy / "model.safetensors")
+    assert torch.equal(after[words], trained)
+    assert torch.equal(after[head], trained if is_tied else before)
 
 
 @pytest.mark.parametrize("variant", ["pi0", "pi05"])

@@ -131,9 +131,7 @@ def test_a_folder_is_written_back_bit_for_bit(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     policy = smolvla_policy(source)
     write_published(target, policy, policy.export(lambda tensor: tensor), source=source)
-    before, after = (load_file(folder / "model.safetensors") for folder in (source, target))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert (source / "model.safetensors").read_bytes() == (target / "model.safetensors").read_bytes()
     again = smolvla_policy(target)
     actions = [p.predict_action_batch(obs_of(), mode="eval")[0] for p in (policy, again)]
     assert torch.equal(*actions)

@@ -38,10 +38,13 @@ MODEL = FlowPolicyConfig(
 )
 
 
-def test_models_without_memory_have_a_copy_with_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("adapters", [{}, {"is_lora": True, "lora_rank": 2}], ids=["whole", "adapters"])
+def test_models_without_memory_have_a_copy_with_memory(adapters: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     sizes: dict[str, Any] = {"variant": "pi0", "action_dim": DIM, "state_dim": DIM, "num_action_chunks": CHUNK}
-    model = PiConfig(model_type="openpi", model_path=str(tmp_path), horizon=4, max_prompt_length=16, **sizes)
+    model = PiConfig(
+        model_type="openpi", model_path=str(tmp_path), horizon=4, max_prompt_length=16, **sizes, **adapters
+    )
     write_tiny_pi(tmp_path, TinyShape(image_size=16, patch_size=8, action_dim=DIM, state_dim=DIM), model)
     actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=16, micro_batch_size=16)
 
@@ -59,6 +62,11 @@ def test_models_without_memory_have_a_copy_with_memory(tmp_path: Path) -> None:
     assert ours.keys() == old.keys()
     assert all(torch.equal(tensor, old[name]) for name, tensor in ours.items())
     assert not any(parameter.requires_grad for parameter in learner.old.parameters())
+    with torch.no_grad():
+        for parameter in learner.engine.model.parameters():
+            parameter.add_(1.0)
+    learner.take_acting_weights()
+    assert all(torch.equal(tensor, learner.old.state_dict()[name]) for name, tensor in ours.items())
 
 
 def make_trajectory() -> Trajectory:
