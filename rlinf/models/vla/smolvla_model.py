@@ -180,8 +180,9 @@ class SmolVLMWithExpert(nn.Module):
             state: [N, W], embedded; it sees everything and is seen by the expert alone.
         """
         vision, connector, language = (self.parts[name] for name in ("vision_model", "connector", "text_model"))
-        scale = math.sqrt(state.shape[-1])
-        embedded = [connector(vision(pixel_values=self._pixels(image)).last_hidden_state) * scale for image in images]
+        scale, dtype = math.sqrt(state.shape[-1]), vision.embeddings.patch_embedding.weight.dtype
+        pixels = [self._pixels(image).to(dtype) for image in images]
+        embedded = [connector(vision(pixel_values=each).last_hidden_state) * scale for each in pixels]
         words = language.embed_tokens(tokens.long()) * scale
         sequence = torch.cat([*embedded, words, state.to(words.dtype).unsqueeze(1)], 1)
         seen = there[:, : len(images)].repeat_interleave(embedded[0].shape[1], 1)

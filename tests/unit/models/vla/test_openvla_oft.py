@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from safetensors import safe_open
 
+from rlinf.config.schema.vla import OpenVLAOFTConfig
 from rlinf.models import check_policy
 from rlinf.models.vla import openvla_oft
 from rlinf.models.vla.openvla import causal_mask
-from tests.unit.models.vla.vla_policies import as_oft, golden, observations, random_policy
+from rlinf.models.vla.prismatic import PrismaticShape
+from tests.unit.models.vla.vla_policies import GOLDEN, as_oft, golden, observations, published_names, random_policy
 
 pytest.importorskip("transformers")
 KEYS: dict[str, dict[str, Any]] = {
@@ -31,6 +36,26 @@ def test_hidden_states_and_actions_are_the_published_ones(kind: str, tmp_path: P
     distribution = policy.distribution(hidden)
     actions = policy.inputs.actions.restore(distribution.numbers(distribution.mode()))
     torch.testing.assert_close(actions[0].double(), case.expected["actions"], rtol=0, atol=2e-6)
+
+
+def test_the_full_size_model_has_the_published_names() -> None:
+    main, parts = published_names("openvla_7b.txt"), published_names("openvla_oft_7b_parts.txt")
+    published = {name: shape for name, shape in main.items() if not name.startswith("vision_backbone.")} | parts
+    # The published code wrote the fixture; its names at a tiny size are these, but for the numbers of blocks.
+    with safe_open(GOLDEN / "oft_film.safetensors", "pt") as file:
+        fixture = json.loads(file.metadata()["shapes"])
+    tiny, full = ({re.sub(r"(blocks|layers)\.\d+", r"\1", name) for name in names} for names in (fixture, published))
+    assert tiny == full
+    towers = ["vit_large_patch14_reg4_dinov2.lvd142m", "vit_so400m_patch14_siglip_224"]
+    text = {"model_type": "llama", "vocab_size": 32064, "pad_token_id": 32000, "torch_dtype": "bfloat16"}
+    config = {"timm_model_ids": towers, "image_sizes": [224, 224], "text_config": text, "pad_to_multiple_of": 64}
+    keys: dict[str, Any] = {"action_dim": 7, "state_dim": 8, "head": "l1", "use_proprio": True, "use_film": True}
+    cfg = OpenVLAOFTConfig(model_type="openvla_oft", model_path="", num_action_chunks=8, **keys)
+    with torch.device("meta"):
+        policy = openvla_oft.OpenVLAOFTPolicy(cfg, PrismaticShape.of_config(config), cast(Any, None))
+    ours = {name: tuple(tensor.shape) for name, tensor in policy.state_dict().items()}
+    assert ours.pop("log_std") == (7,)
+    assert ours == published
 
 
 @torch.no_grad()
