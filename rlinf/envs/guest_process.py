@@ -5,26 +5,32 @@ Nothing that a guest sends is unpickled, so that the interpreters need no packag
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import struct
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 import rlinf.envs.guests
-from rlinf.envs.guests.guest_wire import MAX_BYTES, PROTOCOL, WireError, decode, encode
+from rlinf.envs.guest_replies import Asked, read_hello, read_reply
+from rlinf.envs.guests.guest_wire import HEARTBEAT_SECONDS, MAX_BYTES, PROTOCOL, WireError, encode
 from rlinf.envs.process_pool import ONE_THREAD, PoolProcess
-from rlinf.envs.raw_chunk import ChunkRequest, RawChunk, RawReset
+from rlinf.envs.raw_chunk import ChunkRequest
 from rlinf.envs.single_env import SingleEnv, SingleEnvSpec, Spaces
 from rlinf.errors import EnvironmentFailure
 
 PYTHON_VARIABLE = "RLINF_GUEST_PYTHON"
 """Names the interpreter of guests whose recipe names none."""
 
-_LONGEST_TEXT = 4096
+_STALL_SECONDS = 60
+"""How long a message may stop in its midst."""
+_SILENT_HEARTBEATS = 3
+"""After so many that did not come, a process counts as one that hangs."""
 _HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONSAFEPATH")
 """Variables that would have the guest import packages of this interpreter."""
 
@@ -69,11 +75,18 @@ class GuestProcess(PoolProcess):
 
     def __init__(self, spec: SingleEnvSpec, first_row: int, *, setup: GuestSetup) -> None:
         self._setup = setup
+        self._asked = Asked("build")
+        self._spaces: Spaces | None = None
+        self._report: dict[str, Any] = {}
+        self._asked_at = self._heard_at = time.monotonic()
+        self.versions: dict[str, str] = {}
+        """Of its Python, numpy and the packages that its adapter names."""
         try:
             super().__init__(spec, first_row)
         except OSError as error:
             raise EnvironmentFailure(f"The guest of env_type={spec.env_type} cannot be started: {error}") from error
         try:
+            _limit_stalls(self.connection.fileno())
             self._greet()
         except BaseException:
             self.connection.close()
@@ -83,7 +96,7 @@ class GuestProcess(PoolProcess):
 
     def command(self) -> list[str]:
         """See ``PoolProcess``."""
-        return [self._setup.python, str(Path(rlinf.envs.guests.__path__[0]))]
+        return [self._setup.python, str(Path(rlinf.envs.guests.__path__[0])), self._setup.adapter]
 
     def environment(self) -> dict[str, str]:
         """Return this process's variables, without those that name its packages, and the guest's own."""
@@ -92,25 +105,68 @@ class GuestProcess(PoolProcess):
 
     def encode(self, kind: str, *arguments: Any) -> bytes:
         """See ``PoolProcess``."""
+        self._asked_at = self._heard_at = time.monotonic()
+        self._report = {}
         if kind == "build":
+            self._asked = Asked(kind)
             counts = {name: getattr(self.spec, name) for name in ("num_envs", "first_env", "num_recorded")}
             return encode([kind, {"adapter": self._setup.adapter, **self.spec.kwargs, **counts}])
         if kind == "reset":
+            self._asked = Asked(kind, (len(arguments[0]),), self._spaces)
             return encode([kind, {"rows": arguments[0], "seeds": arguments[1]}])
+        self._asked = Asked(kind, arguments[0].shape, self._spaces)
         return encode([kind, _request(arguments[0])])
 
     def decode(self, reply: bytes) -> tuple[str, Any]:
         """See ``PoolProcess``; an answer becomes ``Spaces``, ``RawReset`` or ``RawChunk``."""
         try:
-            kind, answer = decode(reply)
-            if kind == "ok":
-                answer = _answer(answer)
-        except (WireError, KeyError, TypeError, ValueError) as error:
-            raise EnvironmentFailure(f"{self} sent what is no reply: {error}") from error
+            kind, answer = read_reply(reply, self._asked)
+        except WireError as error:
+            raise EnvironmentFailure(f"{self} sent what is no reply to '{self._asked.kind}': {error}") from error
+        self._heard_at = time.monotonic()
+        if kind == "alive":
+            self._report = answer
+            self.progress = answer["progress"]
+        elif isinstance(answer, Spaces):
+            self._spaces = answer
         return kind, answer
 
+    def receive(self) -> bytes:
+        """See ``PoolProcess``; a message is neither longer than allowed nor stops in its midst."""
+        try:
+            return self.connection.recv_bytes(MAX_BYTES)
+        except BlockingIOError as error:
+            raise EnvironmentFailure(
+                f"{self} sent nothing for {_STALL_SECONDS} s in the midst of a message; it hangs, or is no guest."
+            ) from error
+        except OSError as error:
+            if error.errno is not None:
+                raise self.death() from error
+            # Of no system call: the connection's own, about the length.
+            raise EnvironmentFailure(f"{self} sent a message of more than {MAX_BYTES} bytes.") from error
+        except EOFError as error:
+            raise self.death() from error
+
+    def condition(self) -> str:
+        """Return whether the guest hangs or computes, as its heartbeats tell."""
+        now = time.monotonic()
+        silence = now - self._heard_at
+        if silence > _SILENT_HEARTBEATS * HEARTBEAT_SECONDS:
+            return f"no heartbeat for {silence:.0f} s, so it is stopped, or its simulator holds the interpreter"
+        if not self._report:
+            return f"it works on '{self._asked.kind}' since {now - self._asked_at:.0f} s"
+        return (
+            f"it is alive, for {now - self._asked_at:.0f} s in '{self._asked.kind}', and its simulator has taken "
+            f"{self.progress:.0f} steps since it was built; the last of them does not end"
+        )
+
+    def farewell(self) -> None:
+        """Have the guest close its simulator; it may have ended."""
+        with contextlib.suppress(OSError):
+            self.connection.send_bytes(encode(["close", {}]))
+
     def __str__(self) -> str:
-        return f"guest {super().__str__()}, {self._setup.python}"
+        return f"guest {super().__str__()}, adapter {self._setup.adapter} of {self._setup.python}"
 
     def _greet(self) -> None:
         """Wait for the guest's hello, and compare protocols."""
@@ -120,16 +176,40 @@ class GuestProcess(PoolProcess):
                 "env.*.startup_timeout_seconds says how long it may take."
             )
         try:
-            _, hello = decode(self.connection.recv_bytes(MAX_BYTES))
-            spoken = hello["protocol"]
-        except (EOFError, OSError) as error:
-            raise self.death() from error
-        except (WireError, KeyError, TypeError, ValueError) as error:
+            hello = read_hello(self.receive())
+        except WireError as error:
             raise EnvironmentFailure(f"{self} sent no greeting: {error}") from error
+        spoken = hello["protocol"]
         if spoken != PROTOCOL:
             raise EnvironmentFailure(
                 f"{self} speaks protocol {spoken}; this host speaks {PROTOCOL}. Both have to be of one version."
             )
+        self.versions = {str(name): str(version) for name, version in hello["versions"].items()}
+
+
+def installed_versions(setup: GuestSetup, env_type: str) -> dict[str, str]:
+    """Return the versions of a guest's Python, numpy and the packages that its adapter names; empty where missing.
+
+    Args:
+        setup: How to start it; no environment is built.
+        env_type: For messages.
+
+    Raises:
+        EnvironmentFailure: It did not start.
+    """
+    guest = GuestProcess(SingleEnvSpec(env_type=env_type, factory=made_by_guest), 0, setup=setup)
+    guest.farewell()
+    guest.connection.close()
+    guest.join(time.monotonic() + 5.0)
+    return guest.versions
+
+
+def _limit_stalls(descriptor: int) -> None:
+    """Have reads and writes of a socket fail that neither get nor give a byte for a while."""
+    limit = struct.pack("ll", _STALL_SECONDS, 0)
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 def _request(request: ChunkRequest) -> dict[str, Any]:
@@ -141,26 +221,3 @@ def _request(request: ChunkRequest) -> dict[str, Any]:
         "rule": [request.rule.max_episode_steps, request.rule.ignore_terminations],
         "observes": request.observes,
     }
-
-
-def _answer(answer: dict[str, Any]) -> Spaces | RawReset | RawChunk:
-    if "observation" in answer:
-        return Spaces(
-            gymnasium.spaces.Box(answer["action_low"], answer["action_high"], dtype=np.float32),
-            gymnasium.spaces.Dict({key: _space(shape) for key, shape in answer["observation"].items()}),
-        )
-    for name in ("frames", "reset_frames", "observations"):
-        if name in answer:
-            # Keys of JSON are strings.
-            answer[name] = {int(row): value for row, value in answer[name].items()}
-    return RawChunk(**answer) if "rewards" in answer else RawReset(**answer)
-
-
-def _space(shape: Any) -> gymnasium.Space[Any]:
-    if shape == "text":
-        return gymnasium.spaces.Text(_LONGEST_TEXT)
-    dtype, size = np.dtype(shape[0]), tuple(shape[1])
-    if dtype.kind == "f":
-        return gymnasium.spaces.Box(-np.inf, np.inf, size, dtype.type)
-    bounds = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return gymnasium.spaces.Box(*bounds, size, dtype.type)

@@ -28,6 +28,8 @@ _TIMEOUT_SECONDS = 1800.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # How long a closing pool waits for its processes before it ends them.
 _CLOSE_SECONDS = 5.0
+PENDING = object()
+"""In place of an answer: the process works on it."""
 
 
 class PoolProcess:
@@ -45,6 +47,8 @@ class PoolProcess:
         self.spec = spec
         self.first_row = first_row
         self.rows = slice(first_row, first_row + spec.num_envs)
+        self.progress: float = 0
+        """Grows while it works on a request, if it tells."""
         ours, theirs = socket.socketpair()
         # Never written to: through the child's end the kernel ends the child when ours closes. One pipe for each child,
         # because the receiver of the signal belongs to the pipe's end and not to the process.
@@ -104,22 +108,36 @@ class PoolProcess:
             raise self.death() from error
 
     def recv(self) -> Any:
-        """Return the answer to the last request.
+        """Return the answer to the last request, or ``PENDING`` for a message that says that it will come.
 
         Raises:
             EnvironmentFailure: The process has ended, or an environment raised.
         """
-        try:
-            reply = self.connection.recv_bytes()
-        except (EOFError, OSError) as error:
-            raise self.death() from error
-        kind, answer = self.decode(reply)
+        kind, answer = self.decode(self.receive())
         if kind == "ok":
             return answer
+        if kind == "alive":
+            return PENDING
         name, text, trace = answer
-        error_class = getattr(rlinf.errors, name, None)
-        known = isinstance(error_class, type) and issubclass(error_class, RLinfError)
-        raise (error_class if known and error_class else EnvironmentFailure)(f"{text}\nIn process {self}:\n{trace}")
+        raise _error_of_class(name, f"{text}\nIn process {self}:\n{trace}")
+
+    def receive(self) -> bytes:
+        """Return the next message as it travelled.
+
+        Raises:
+            EnvironmentFailure: The process has ended.
+        """
+        try:
+            return self.connection.recv_bytes()
+        except (EOFError, OSError) as error:
+            raise self.death() from error
+
+    def condition(self) -> str:
+        """Return how the process is, in words, when an answer is late."""
+        return "the simulator is stuck"
+
+    def farewell(self) -> None:
+        """Say that no request will come, before the connection is closed."""
 
     def death(self) -> EnvironmentFailure:
         """Return the error that reports the process's end."""
@@ -127,7 +145,7 @@ class PoolProcess:
             code: int | None = self.process.wait(timeout=_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             code = None
-        reason = "closed its connection" if code is None else _exit_reason(code)
+        reason = "closed its connection, or takes no message" if code is None else _exit_reason(code)
         return EnvironmentFailure(
             f"The process of {self} {reason}. Its last words are on the worker's standard error; "
             "env.*.num_env_processes=0 runs the environments in the worker itself, which shows a crash's origin."
@@ -147,7 +165,8 @@ class ProcessPool:
     Args:
         spec: The environments.
         num_processes: Processes; rows are shared out in contiguous, nearly equal parts.
-        timeout_seconds: How long one answer may take.
+        timeout_seconds: How long one answer may take, counted from when a process last said that it came further.
+        build_timeout_seconds: How long a process may take to build its environments; None is ``timeout_seconds``.
         process: What each process is.
 
     Raises:
@@ -161,6 +180,7 @@ class ProcessPool:
         num_processes: int,
         *,
         timeout_seconds: float = _TIMEOUT_SECONDS,
+        build_timeout_seconds: float | None = None,
         process: Callable[[SingleEnvSpec, int], PoolProcess] = PoolProcess,
     ) -> None:
         self._timeout_seconds = timeout_seconds
@@ -176,7 +196,9 @@ class ProcessPool:
                 self._children.append(child)
                 self._selector.register(child.connection, selectors.EVENT_READ, child)
             self._post([(child, ("build",)) for child in self._children])
-            self.spaces: Spaces = self._gather()[0][1]
+            limit = build_timeout_seconds or timeout_seconds
+            remedy = "; env.*.build_timeout_seconds says how long building may take" if build_timeout_seconds else ""
+            self.spaces: Spaces = self._gather(limit, remedy)[0][1]
         except BaseException:
             self.close()
             raise
@@ -219,6 +241,8 @@ class ProcessPool:
         self._closed = True
         self._selector.close()
         for child in self._children:
+            if not self._waiting and self._failure is None:
+                child.farewell()
             child.connection.close()
         if self._waiting or self._failure is not None:
             for child in self._children:
@@ -234,17 +258,24 @@ class ProcessPool:
         for child, message in messages:
             self._guard(partial(child.send, *message))
 
-    def _gather(self) -> list[tuple[PoolProcess, Any]]:
+    def _gather(self, limit_seconds: float | None = None, remedy: str = "") -> list[tuple[PoolProcess, Any]]:
+        limit = limit_seconds or self._timeout_seconds
         answers: dict[int, Any] = {}
         order = self._waiting
-        deadline = time.monotonic() + self._timeout_seconds
+        deadline = time.monotonic() + limit
         while len(answers) < len(order):
-            ready = self._selector.select(max(deadline - time.monotonic(), 0.0))
+            left = deadline - time.monotonic()
+            ready = self._selector.select(left) if left > 0 else []
             if not ready:
                 late = [child for child in order if child.first_row not in answers]
-                self._guard(partial(self._raise_timeout, late))
+                self._guard(partial(self._raise_timeout, late, limit, remedy))
             for key, _ in ready:
-                answers[key.data.first_row] = self._guard(key.data.recv)
+                before = key.data.progress
+                answer = self._guard(key.data.recv)
+                if answer is not PENDING:
+                    answers[key.data.first_row] = answer
+                elif key.data.progress > before:
+                    deadline = time.monotonic() + limit
         self._waiting = []
         return [(child, answers[child.first_row]) for child in order]
 
@@ -256,11 +287,20 @@ class ProcessPool:
             self.close()
             raise
 
-    def _raise_timeout(self, children: list[PoolProcess]) -> None:
-        raise EnvironmentFailure(
-            f"No answer within {self._timeout_seconds:.0f} s from process {', '.join(map(str, children))}; "
-            "the simulator is stuck."
-        )
+    def _raise_timeout(self, children: list[PoolProcess], limit_seconds: float, remedy: str) -> None:
+        late = ", ".join(f"{child}: {child.condition()}" for child in children)
+        raise EnvironmentFailure(f"No answer within {limit_seconds:.0f} s from process {late}{remedy}.")
+
+
+def _error_of_class(name: str, text: str) -> RLinfError:
+    """Return an error of RLinf by its class's name; any other is the environment's."""
+    error_class = getattr(rlinf.errors, name, None)
+    if isinstance(error_class, type) and issubclass(error_class, RLinfError):
+        try:
+            return error_class(text)
+        except TypeError:  # of a class that takes more than a text
+            return EnvironmentFailure(f"{name}: {text}")
+    return EnvironmentFailure(text)
 
 
 def _exit_reason(code: int) -> str:

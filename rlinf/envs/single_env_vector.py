@@ -32,6 +32,7 @@ class SingleEnvVectorEnv(VectorEnv):
         kwargs: Its other arguments.
         row_kwargs: Further arguments, those of each environment (``B`` entries), where they differ.
         process: What the processes are; with one, there is at least one process. None is this interpreter's.
+        build_timeout_seconds: How long a process may take to build its environments; None is the limit of any answer.
 
     Raises:
         ConfigError: As ``VectorEnv``, or raised by the factory.
@@ -48,6 +49,7 @@ class SingleEnvVectorEnv(VectorEnv):
         kwargs: dict[str, Any] | None = None,
         row_kwargs: list[dict[str, Any]] | None = None,
         process: Callable[[SingleEnvSpec, int], PoolProcess] | None = None,
+        build_timeout_seconds: float | None = None,
     ) -> None:
         super().__init__(cfg, num_envs=num_envs, first_env=first_env)
         spec = SingleEnvSpec(
@@ -62,7 +64,12 @@ class SingleEnvVectorEnv(VectorEnv):
         self._pool: ProcessPool | None = None
         self._local: SingleEnvRows | None = None
         if process is not None or cfg.num_env_processes > 0:
-            self._pool = ProcessPool(spec, max(cfg.num_env_processes, 1), process=process or PoolProcess)
+            self._pool = ProcessPool(
+                spec,
+                max(cfg.num_env_processes, 1),
+                build_timeout_seconds=build_timeout_seconds,
+                process=process or PoolProcess,
+            )
             spaces = self._pool.spaces
         else:
             self._local = SingleEnvRows(spec)

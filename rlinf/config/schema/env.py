@@ -459,6 +459,8 @@ class GuestProcessConfig(EnvConfig):
     """Environment variables of the guest, such as PYTHONPATH, which it does not inherit, or MUJOCO_GL."""
     startup_timeout_seconds: PositiveInt = 60
     """How long the interpreter may take until it speaks; the simulator is loaded after that."""
+    build_timeout_seconds: PositiveInt = 1800
+    """How long loading the simulator and building its environments may take."""
 
 
 @dataclass(frozen=True, kw_only=True)

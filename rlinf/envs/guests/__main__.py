@@ -1,4 +1,4 @@
-"""``<python> <this folder> <connection fd> <lifeline fd>``: loads the folder as ``rlinf_guest``, and serves."""
+"""``<python> <this folder> <adapter> <connection fd> <lifeline fd>``: loads the folder as ``rlinf_guest``; serves."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ if __name__ == "__main__":
     # Python put the folder there: its modules must not hide those of the simulator.
     sys.path.pop(0)
     load_package(Path(__file__).resolve().parent)
-    importlib.import_module("rlinf_guest.guest_server").main(int(sys.argv[1]), int(sys.argv[2]))
+    importlib.import_module("rlinf_guest.guest_server").main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

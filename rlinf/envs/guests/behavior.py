@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     Array = np.ndarray[Any, Any]
 
+PACKAGES = ("omnigibson", "isaacsim")
+
 _CAMERAS = {"head": "zed_link", "left": "left_realsense_link", "right": "right_realsense_link"}
 """Links of R1Pro that have its cameras."""
 _NO_LIMIT = 10**9

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     Array = np.ndarray[Any, Any]
 
+PACKAGES = ("pybullet",)
+
 MAX_TASK_STEPS = 360
 """Steps that the published evaluation gives a policy for each task."""
 

@@ -8,53 +8,111 @@ import importlib.util
 import os
 import platform
 import signal
+import threading
+import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from .guest_wire import MAX_BYTES, PROTOCOL, decode, encode
+from .guest_versions import installed_versions
+from .guest_wire import HEARTBEAT_SECONDS, MAX_BYTES, PROTOCOL, decode, encode
 from .rows import GuestRows, Singles
 
+_LONGEST_TEXT = 2**16
+"""Characters of an error's text and traceback that are sent, the last ones."""
 
-def main(connection_fd: int, lifeline_fd: int) -> None:
-    """Serve on two descriptors; the process ends when the other end of the second one closes."""
+
+def main(adapter: str, connection_fd: int, lifeline_fd: int) -> None:
+    """Serve an adapter on two descriptors; the process ends when the other end of the second one closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, fcntl.fcntl(lifeline_fd, fcntl.F_GETFL) | os.O_ASYNC)
-    serve(Connection(connection_fd))
+    GuestServer(Connection(connection_fd)).serve(adapter)
 
 
-def serve(connection: Connection) -> None:
-    """Say hello, then answer ``build``, ``reset`` and ``chunk``."""
-    versions = {"python": platform.python_version(), "numpy": np.__version__}
-    connection.send_bytes(encode(["hello", {"protocol": PROTOCOL, "pid": os.getpid(), **versions}]))
-    rows: GuestRows | None = None
-    while True:
+class GuestServer:
+    """Says hello, then answers ``build``, ``reset`` and ``chunk``; ``close`` is answered with ``bye``.
+
+    While it works on a request, a thread says ``alive`` with what it does, for how long, and how far it has come.
+
+    Args:
+        connection: To the host.
+        heartbeat_seconds: How often ``alive`` is said.
+    """
+
+    def __init__(self, connection: Connection, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+        self._connection = connection
+        self._heartbeat_seconds = heartbeat_seconds
+        self._rows: GuestRows | None = None
+        self._lock = threading.Lock()
+        self._work: tuple[str, float] | None = None
+
+    def serve(self, adapter: str) -> None:
+        """Answer until the host closes the connection, or says ``close``; then close the simulator."""
+        versions = {"python": platform.python_version(), "numpy": np.__version__, **installed_versions(adapter)}
+        self._send(["hello", {"protocol": PROTOCOL, "pid": os.getpid(), "versions": versions}])
+        threading.Thread(target=self._beat, daemon=True).start()
+        while self._serve_one():
+            pass
+        if self._rows is not None:
+            self._rows.close()
+
+    def _serve_one(self) -> bool:
+        """Answer a request; return whether another one may come."""
         try:
-            message = connection.recv_bytes(MAX_BYTES)
+            message = self._connection.recv_bytes(MAX_BYTES)
         except (EOFError, OSError):
-            return
+            return False
         try:
             kind, content = decode(message)
-            if kind == "build":
-                rows = build_rows(content)
-                answer: Any = rows.spaces()
-            elif rows is None or kind not in {"reset", "chunk"}:
-                raise ValueError(f"received request {kind!r}; allowed: build first, then reset and chunk")
-            elif kind == "reset":
-                answer = rows.reset(content["rows"], content["seeds"])
-            else:
-                answer = rows.run_chunk(content)
-            reply = encode(["ok", answer])
+            if kind == "close":
+                return self._send(["bye", {}]) and False
+            self._work = (str(kind), time.monotonic())
+            reply = encode(["ok", self._answer(kind, content)])
         except Exception as error:  # noqa: BLE001 - the boundary: the host raises it
-            reply = encode(["error", [type(error).__name__, str(error), traceback.format_exc()]])
-        try:
-            connection.send_bytes(reply)
-        except BrokenPipeError:
-            return
+            texts = [type(error).__name__, str(error), traceback.format_exc()]
+            reply = encode(["error", [text[-_LONGEST_TEXT:] for text in texts]])
+        return self._send_bytes(reply)
+
+    def _answer(self, kind: Any, content: Any) -> Any:
+        if kind == "build":
+            self._rows = build_rows(content)
+            return self._rows.spaces()
+        if self._rows is None or kind not in {"reset", "chunk"}:
+            raise ValueError(f"received request {kind!r}; allowed: build first, then reset, chunk and close")
+        if kind == "reset":
+            return self._rows.reset(content["rows"], content["seeds"])
+        return self._rows.run_chunk(content)
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(self._heartbeat_seconds)
+            with self._lock:
+                # Under the lock, so that no heartbeat comes behind the answer.
+                if self._work is None:
+                    continue
+                kind, began = self._work
+                progress = 0 if self._rows is None else self._rows.progress
+                report = {"doing": kind, "seconds": time.monotonic() - began, "progress": progress}
+                try:
+                    self._connection.send_bytes(encode(["alive", report]))
+                except OSError:
+                    return
+
+    def _send(self, value: Any) -> bool:
+        return self._send_bytes(encode(value))
+
+    def _send_bytes(self, message: bytes) -> bool:
+        with self._lock:
+            self._work = None
+            try:
+                self._connection.send_bytes(message)
+            except OSError:
+                return False
+            return True
 
 
 def build_rows(content: dict[str, Any]) -> GuestRows:

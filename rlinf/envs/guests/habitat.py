@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     Array = np.ndarray[Any, Any]
 
+PACKAGES = ("habitat-lab", "habitat-sim")
+
 ACTIONS = ("stop", "move_forward", "turn_left", "turn_right")
 """What the numbers of an action stand for, in the order of VLN-CE: stop, 0.25 m ahead, 15 degrees to either side."""
 SUCCESS_METRES = 3.0

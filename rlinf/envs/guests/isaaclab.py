@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     Array = np.ndarray[Any, Any]
 
+PACKAGES = ("isaaclab", "isaacsim")
+
 _CAMERAS = {"main_images": "table_cam", "wrist_images": "wrist_cam"}
 _STATES = ("eef_pos", "eef_quat", "gripper_pos")
 _SMALLEST_SINE = 1e-8

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     Array = np.ndarray[Any, Any]
 
+PACKAGES = ("robocasa", "robosuite", "mujoco")
+
 ACTION_PARTS = {"arm": (0, 6), "gripper": (6, 7), "base": (7, 10), "torso": (10, 11), "base_mode": (11, 12)}
 """Where each part stands among the 12 numbers of an action."""
 _SWITCHES = (6, 11)

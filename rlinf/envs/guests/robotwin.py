@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     Array = np.ndarray[Any, Any]
 
+PACKAGES = ("sapien",)
+
 _MOST_TRIES = 100
 """Seeds in a row whose objects do not come to rest; some tasks reject every second one."""
 _POSE_NUMBERS = 7

@@ -14,6 +14,8 @@ environment goes on, and only where the row is looked at, which saves images wit
 successes [B] or None)``, in which what is said of inactive rows is ignored, and ``render(row)``. In place of ``step``
 it may have ``run_chunk(actions [B, C, A], active [B])``, which returns a list of ``C`` such results; those after a done
 are ignored, too. ``init_params`` then has ``group_size`` and ``max_episode_steps`` as well.
+
+``PACKAGES = ("mujoco", ...)`` in the module, a constant, names the installed packages whose versions results depend on.
 """
 
 from __future__ import annotations
@@ -98,6 +100,8 @@ class GuestRows:
         self._num_recorded = num_recorded
         self._rows: list[Row] = [{} for _ in range(num_envs)]
         self._render_error: str | None = None
+        self.progress = 0
+        """Grows with each step and reset, so that another thread can tell work from standstill."""
 
     def spaces(self) -> dict[str, Any]:
         """Return what an action is and what a row has; starts an episode in each environment."""
@@ -138,6 +142,7 @@ class GuestRows:
             if not running.any():
                 break
             steps = steps + running
+            self.progress += 1
             result = results[column] if results is not None else self._batch.step(actions[:, column], running)
             self._note_column(column, result, (running, steps), request, chunk)
             running = running & ~(chunk["terminations"][:, column] | chunk["truncations"][:, column])
@@ -184,6 +189,7 @@ class GuestRows:
         chunk["render_error"] = self._render_error
 
     def _reset(self, rows: list[int], seeds: list[int]) -> dict[str, Array]:
+        self.progress += 1
         seen = self._batch.reset(rows, seeds)
         frames = {}
         for index, row in enumerate(rows):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlinf.config.schema.env import CalvinEnvConfig, EnvConfig
+from rlinf.envs.guest_process import installed_versions
 from rlinf.envs.guests.calvin_chains import chains_that_begin
 from rlinf.envs.guests.calvin_tasks import TASKS
 from rlinf.envs.reset_states import require_start_states
-from rlinf.envs.simulators.guest_env import find_python, guest_arguments
+from rlinf.envs.simulators.guest_env import guest_arguments, guest_setup
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 from rlinf.envs.versions import hash_files
 from rlinf.errors import ConfigError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SOURCE_VARIABLE = "RLINF_CALVIN_ENV"
 """Names the folder of mees/calvin_env for recipes that name none."""
+_ADAPTER = "calvin"
 
 
 class CalvinEnv(SingleEnvVectorEnv):
@@ -52,7 +53,7 @@ class CalvinEnv(SingleEnvVectorEnv):
             "image_size": cfg.image_size,
             "wrist_image_size": cfg.wrist_image_size,
         }
-        arguments = guest_arguments(cfg, "calvin", params)
+        arguments = guest_arguments(cfg, _ADAPTER, params)
         super().__init__(cfg, num_envs=num_envs, first_env=first_env, **arguments)
 
     def versions(self) -> dict[str, str]:
@@ -100,19 +101,19 @@ def calvin_versions(cfg: CalvinEnvConfig) -> dict[str, str]:
 
     Raises:
         ConfigError: The interpreter, PyBullet in it, or the simulator's folder is not there.
+        EnvironmentFailure: The interpreter does not start.
     """
     source = find_source(cfg)
     files = [
         file for folder in ("calvin_env", "conf", "data") for file in (source / folder).rglob("*") if file.is_file()
     ]
-    code = "from importlib.metadata import version; print(version('pybullet'))"
-    run = subprocess.run([find_python(cfg), "-c", code], capture_output=True, text=True, check=False)
-    if run.returncode != 0:
+    installed = installed_versions(guest_setup(cfg, _ADAPTER), cfg.env_type)
+    if not installed["pybullet"]:
         raise ConfigError(
             f"env.*.python: received '{cfg.python}', which has no pybullet. Install it: bash requirements/install.sh "
             "embodied --guest calvin"
         )
-    return {"pybullet": run.stdout.strip(), "calvin_env": hash_files(files, source)}
+    return {"pybullet": installed["pybullet"], "calvin_env": hash_files(files, source)}
 
 
 def check_calvin(cfg: EnvConfig) -> None:

@@ -44,20 +44,33 @@ def guest_arguments(cfg: GuestProcessConfig, adapter: str, init_params: dict[str
     Raises:
         ConfigError: There is no interpreter.
     """
-    setup = GuestSetup(
-        python=find_python(cfg),
-        adapter=adapter,
-        env_vars=cfg.env_vars,
-        startup_timeout_seconds=cfg.startup_timeout_seconds,
-    )
     return {
         "factory": made_by_guest,
         "kwargs": {
             "init_params": init_params,
             "episode": {"group_size": cfg.group_size, "max_episode_steps": cfg.max_episode_steps},
         },
-        "process": partial(GuestProcess, setup=setup),
+        "process": partial(GuestProcess, setup=guest_setup(cfg, adapter)),
+        "build_timeout_seconds": float(cfg.build_timeout_seconds),
     }
+
+
+def guest_setup(cfg: GuestProcessConfig, adapter: str) -> GuestSetup:
+    """Return how to start a section's guests.
+
+    Args:
+        cfg: The section.
+        adapter: Module that drives the simulator.
+
+    Raises:
+        ConfigError: There is no interpreter.
+    """
+    return GuestSetup(
+        python=find_python(cfg),
+        adapter=adapter,
+        env_vars=cfg.env_vars,
+        startup_timeout_seconds=cfg.startup_timeout_seconds,
+    )
 
 
 def find_python(cfg: GuestProcessConfig) -> str:

@@ -7,6 +7,9 @@ from tests.mutation.fault import Fault
 _WIRE = ("tests/unit/envs/guests/test_guest_wire.py",)
 _ROWS = ("tests/unit/envs/guests/test_rows_of_guests.py",)
 _PROCESS = ("tests/unit/envs/test_guest_process.py",)
+_REPLIES = ("tests/unit/envs/test_guest_replies.py",)
+_SERVER = ("tests/unit/envs/guests/test_guest_server.py",)
+_VERSIONS = ("tests/unit/envs/guests/test_guest_versions.py",)
 _PUBLISHED = ("tests/unit/envs/guests/test_published_rlinf.py",)
 _ENV = ("tests/unit/envs/simulators/test_guest_env.py",)
 _ADAPTERS = {
@@ -41,10 +44,122 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "guests/guest_wire.py",
-        "memoryview(bytearray(message[start",
-        "memoryview(bytes(message[start",
+        "memoryview(bytearray(memoryview(message)[start",
+        "memoryview(bytes(memoryview(message)[start",
         _WIRE,
         "arrays are read-only",
+    ),
+    _fault(
+        "guests/guest_wire.py",
+        "except (ValueError, RecursionError) as error:",
+        "except ValueError as error:",
+        _REPLIES,
+        "a header that is nested deeply is an error of Python's",
+    ),
+    _fault(
+        "guests/guest_wire.py",
+        "size = dtype.itemsize * functools.reduce(operator.mul, shape, 1)",
+        "size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize",
+        _REPLIES,
+        "the size of an array overflows",
+    ),
+    _fault(
+        "guests/guest_wire.py",
+        "    if depth > MAX_DEPTH:\n",
+        "    if False:\n",
+        _WIRE,
+        "lists may be nested without a limit",
+    ),
+    _fault(
+        "guest_replies.py",
+        "value.shape == shape and value.dtype == dtype",
+        "value.dtype == dtype",
+        _REPLIES,
+        "arrays of any shape are taken for an answer",
+    ),
+    _fault(
+        "guest_replies.py",
+        "<= _LARGEST_ENTRY, f",
+        "<= 2**99, f",
+        _REPLIES,
+        "a guest has its host allocate a space of any size",
+    ),
+    _fault(
+        "guest_replies.py",
+        "_require(bool((final_ids == ended).all()), f",
+        "_require(True, f",
+        _REPLIES,
+        "rows that end are not those that the flags say",
+    ),
+    _fault(
+        "guest_process.py",
+        "return self.connection.recv_bytes(MAX_BYTES)",
+        "return self.connection.recv_bytes()",
+        _PROCESS,
+        "the host allocates what a guest claims to send",
+    ),
+    _fault(
+        "guest_process.py",
+        "            _limit_stalls(self.connection.fileno())\n",
+        "",
+        _PROCESS,
+        "the host waits for ever for the rest of a message",
+    ),
+    _fault(
+        "guest_process.py",
+        'self.progress = answer["progress"]',
+        "pass",
+        _PROCESS,
+        "a slow simulator that goes on counts as one that is stuck",
+    ),
+    _fault(
+        "guest_process.py",
+        "if silence > _SILENT_HEARTBEATS * HEARTBEAT_SECONDS:",
+        "if False:",
+        _PROCESS,
+        "a process that is stopped is said to work",
+    ),
+    _fault(
+        "guest_process.py",
+        'self.connection.send_bytes(encode(["close", {}]))',
+        'self.connection.send_bytes(encode(["stop", {}]))',
+        _PROCESS,
+        "a guest is not told to close",
+    ),
+    _fault(
+        "process_pool.py",
+        "            limit = build_timeout_seconds or timeout_seconds\n",
+        "            limit = timeout_seconds\n",
+        _PROCESS,
+        "building has no limit of its own",
+    ),
+    _fault(
+        "process_pool.py",
+        "        except TypeError:  # of a class that takes more than a text\n",
+        "        except KeyError:\n",
+        _PROCESS,
+        "an error of a class that takes more than a text leaves the pool open",
+    ),
+    _fault(
+        "guests/guest_server.py",
+        "            self._work = None\n",
+        "",
+        _SERVER,
+        "heartbeats come while nothing was asked",
+    ),
+    _fault(
+        "guests/guest_server.py",
+        "            self._rows.close()\n",
+        "            pass\n",
+        _SERVER,
+        "simulators are not closed",
+    ),
+    _fault(
+        "guests/guest_versions.py",
+        'versions[package] = ""',
+        "pass",
+        _VERSIONS,
+        "a package that is missing is not said",
     ),
     _fault(
         "guests/rows.py",

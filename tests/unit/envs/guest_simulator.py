@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import os
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+PACKAGES = ("numpy", "no-such-simulator")
+
 
 class CountingRow:
-    def __init__(self, *, render: bool, fail_at: int = -1, crash_at: int = -1) -> None:
+    def __init__(
+        self,
+        *,
+        render: bool,
+        fail_at: int = -1,
+        crash_at: int = -1,
+        step_seconds: float = 0.0,
+        build_seconds: float = 0.0,
+        closed_file: str | None = None,
+    ) -> None:
+        time.sleep(build_seconds)
         self.action_low, self.action_high = np.full(1, -10.0, np.float32), np.full(1, 10.0, np.float32)
         self.renders, self.fail_at, self.crash_at = render, fail_at, crash_at
+        self.step_seconds, self.closed_file = step_seconds, closed_file
         self.seed, self.time = 0, 0
 
     def reset(self, seed: int) -> dict[str, Any]:
@@ -20,6 +35,7 @@ class CountingRow:
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, bool]:
         self.time += 1
+        time.sleep(self.step_seconds)
         if self.time == self.fail_at:
             raise ValueError("the joint exploded")
         if self.time == self.crash_at:
@@ -36,7 +52,8 @@ class CountingRow:
         return np.full((32, 48, 3), self.time, np.uint8) if self.renders else None
 
     def close(self) -> None:
-        pass
+        if self.closed_file is not None:
+            Path(self.closed_file).touch()
 
 
 def make(**params: Any) -> CountingRow:

@@ -2,6 +2,8 @@
 
 import ast
 import os
+import platform
+import signal
 import subprocess
 import sys
 import textwrap
@@ -13,8 +15,8 @@ import numpy as np
 import pytest
 from pool_processes import wait_until_gone
 
-from rlinf.envs import guests
-from rlinf.envs.guest_process import GuestProcess, GuestSetup, made_by_guest
+from rlinf.envs import guest_process, guests
+from rlinf.envs.guest_process import GuestProcess, GuestSetup, installed_versions, made_by_guest
 from rlinf.envs.process_pool import ProcessPool
 from rlinf.envs.raw_chunk import ChunkRequest, EpisodeRule
 from rlinf.envs.single_env import SingleEnvSpec
@@ -23,7 +25,13 @@ from rlinf.errors import EnvironmentFailure
 HERE = str(Path(__file__).parent)
 
 
-def pool(num_processes: int = 1, *, setup: dict[str, Any] | None = None, **init_params: Any) -> ProcessPool:
+def pool(
+    num_processes: int = 1,
+    *,
+    setup: dict[str, Any] | None = None,
+    limits: dict[str, float] | None = None,
+    **init_params: Any,
+) -> ProcessPool:
     spec = SingleEnvSpec(
         env_type="guest",
         factory=made_by_guest,
@@ -31,7 +39,8 @@ def pool(num_processes: int = 1, *, setup: dict[str, Any] | None = None, **init_
         num_envs=3,
     )
     given = {"python": sys.executable, "adapter": "guest_simulator", "env_vars": {"PYTHONPATH": HERE}, **(setup or {})}
-    return ProcessPool(spec, num_processes, process=partial(GuestProcess, setup=GuestSetup(**given)))
+    start = partial(GuestProcess, setup=GuestSetup(**given))
+    return ProcessPool(spec, num_processes, process=start, **(limits or {}))
 
 
 def play(guests: ProcessPool, num_steps: int = 2) -> Any:
@@ -139,13 +148,13 @@ def test_a_guest_ends_with_its_host() -> None:
         (
             "from multiprocessing.connection import Connection\n"
             "sys.path.insert(0, sys.argv[1]); from guest_wire import encode\n"
-            "Connection(int(sys.argv[2])).send_bytes(encode(['hello', {'protocol': 7}]))\n"
+            "Connection(int(sys.argv[3])).send_bytes(encode(['hello', {'protocol': 7}]))\n"
             "import time; time.sleep(60)",
-            "speaks protocol 7; this host speaks 1",
+            "speaks protocol 7; this host speaks 2",
         ),
         (
             "from multiprocessing.connection import Connection\n"
-            "Connection(int(sys.argv[2])).send_bytes(b'pickled')\nimport time; time.sleep(60)",
+            "Connection(int(sys.argv[3])).send_bytes(b'pickled')\nimport time; time.sleep(60)",
             "sent no greeting",
         ),
     ],
@@ -154,6 +163,90 @@ def test_what_is_no_guest_is_refused(tmp_path: Path, body: str, message: str) ->
     seconds = 1 if body.startswith("import time") else 60
     with pytest.raises(EnvironmentFailure, match=message):
         pool(setup={"python": interpreter(tmp_path, body), "startup_timeout_seconds": seconds})
+
+
+IMPOSTOR = """
+    import struct, time
+    from multiprocessing.connection import Connection
+    sys.path.insert(0, sys.argv[1])
+    from guest_wire import MAGIC, PROTOCOL, encode
+    connection = Connection(int(sys.argv[3]))
+    connection.send_bytes(encode(['hello', {'protocol': PROTOCOL}]))
+    connection.recv_bytes()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("os.write(connection.fileno(), struct.pack('!iQ', -1, 2**62))", "more than 2147483647 bytes"),
+        ("os.write(connection.fileno(), struct.pack('!i', 100) + b'half')", "sent nothing for 1 s in the midst"),
+        ("connection.send(print)", r"guest \d+ .* sent what is no reply to 'build': message begins with b'\\x80"),
+        ("connection.send_bytes(MAGIC + struct.pack('<I', 10**6) + b'[' * 10**6)", "not JSON, or too deep"),
+        ("connection.send_bytes(encode(['ok', {'action_low': 3}]))", "no reply to 'build': action_low"),
+        ("connection.send_bytes(encode(['error', ['ConformanceError', 'half', '']]))", "ConformanceError: half"),
+    ],
+)
+def test_a_reply_that_is_none_closes_the_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str
+) -> None:
+    monkeypatch.setattr(guest_process, "_STALL_SECONDS", 1)
+    pid = tmp_path / "pid"
+    code = f"{textwrap.dedent(IMPOSTOR)}\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\n{body}\ntime.sleep(60)"
+    with pytest.raises(EnvironmentFailure, match=message):
+        pool(setup={"python": interpreter(tmp_path, code)})
+    wait_until_gone(int(pid.read_text()))
+
+
+def test_a_build_that_takes_too_long_is_ended_and_its_key_named() -> None:
+    with pytest.raises(EnvironmentFailure, match=r"No answer within 1 s.*guest_simulator of .*build_timeout_seconds"):
+        pool(build_seconds=30, limits={"build_timeout_seconds": 1})
+
+
+def test_a_guest_that_comes_further_may_take_its_time(tmp_path: Path) -> None:
+    body = f"""
+        file = {str(Path(guests.__file__).parent)!r}
+        sys.argv[1] = {str(tmp_path / "guests")!r}
+        import shutil; shutil.copytree(file, sys.argv[1], dirs_exist_ok=True)
+        wire = os.path.join(sys.argv[1], "guest_wire.py")
+        text = open(wire).read().replace("HEARTBEAT_SECONDS = 15.0", "HEARTBEAT_SECONDS = 0.2")
+        open(wire, "w").write(text)
+        os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
+    """
+    quick = interpreter(tmp_path, body)
+    slow = pool(setup={"python": quick}, step_seconds=0.25)
+    slow._timeout_seconds = 1.5
+    assert play(slow, 4).executed.sum() == 11
+    slow.close()
+    stuck = pool(setup={"python": quick}, step_seconds=30)
+    stuck._timeout_seconds = 1.5
+    with pytest.raises(EnvironmentFailure, match=r"it is alive, for 2 s in 'chunk', .* the last of them does not end"):
+        play(stuck)
+
+
+def test_a_guest_that_is_stopped_is_told_from_one_that_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest_process, "HEARTBEAT_SECONDS", 0.1)
+    stopped = pool()
+    stopped._timeout_seconds = 1.0
+    os.kill(stopped._children[0].process.pid, signal.SIGSTOP)
+    with pytest.raises(EnvironmentFailure, match=r"no heartbeat for 1 s, so it is stopped"):
+        play(stopped)
+
+
+def test_a_simulator_is_closed_with_its_pool(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    guests = pool(closed_file=str(closed))
+    guests.close()
+    assert closed.exists()
+
+
+def test_a_guest_says_which_versions_it_has() -> None:
+    setup = GuestSetup(python=sys.executable, adapter="guest_simulator", env_vars={"PYTHONPATH": HERE})
+    assert installed_versions(setup, "guest") == {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "no-such-simulator": "",
+    }
 
 
 def test_an_interpreter_that_is_not_there_is_named() -> None:

@@ -62,3 +62,16 @@ def test_other_values_are_not_sent(value: Any) -> None:
 def test_bytes_that_are_no_message_are_refused(received: bytes) -> None:
     with pytest.raises(WireError):
         decode(received)
+
+
+def test_what_is_nested_deeply_is_neither_sent_nor_taken() -> None:
+    value: Any = 1
+    for _ in range(33):
+        value = [value]
+    assert decode(encode(value[0])) == value[0]
+    with pytest.raises(WireError, match="32 deep"):
+        encode([value])
+    with pytest.raises(WireError, match="32 deep"):
+        decode(message([value]))
+    with pytest.raises(WireError, match="deep"):
+        encode([itself := [], itself.append(itself)])  # type: ignore[func-returns-value]
