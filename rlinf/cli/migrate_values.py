@@ -139,7 +139,9 @@ def _full_states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[st
 def _observation_mode(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
     """Images, unless the policy gets the full states, which images go with only in recordings."""
     full = value_at(recipe, f"env.{groups[0]}.use_full_state")
-    return {f"env.{groups[0]}.init_params.obs_mode": "state" if full else value}
+    # Segmentation is rendered for backgrounds that the published scenes alone replace.
+    shown = "rgb" if "rgb" in str(value).split("+") else value
+    return {f"env.{groups[0]}.init_params.obs_mode": "state" if full else shown}
 
 
 def _robot(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:

@@ -48,14 +48,15 @@ class StepResult:
     """What a simulator reports after one action of each of ``B`` environments.
 
     Attributes:
-        obs: Observations, ``B`` rows, in memory that later steps do not change.
+        obs: Observations, ``B`` rows, in memory that later steps do not change; or a function that returns them, called
+            before the next step and only where they are looked at, so that no image is rendered in vain.
         rewards: float [B].
         terminations: bool [B]; the episode ended by the task's own rules.
         truncations: bool [B]; it was cut off by the simulator.
         infos: ``success`` bool [B], where the task has a notion of it.
     """
 
-    obs: RawObservation
+    obs: RawObservation | Callable[[], RawObservation]
     rewards: Any
     terminations: Any
     truncations: Any
@@ -604,8 +605,6 @@ class VectorEnv(abc.ABC):
             f"at step {int(steps[active].max())} of an episode",
             lambda: self.step(request.actions[:, column], active.copy()),
         )
-        resting = np.flatnonzero(~active)
-        chunk.obs = put_rows(result.obs, resting, take_rows(chunk.obs, resting)) if len(resting) else result.obs
         terminated, truncated = self._rule.ends(
             active & to_numpy(result.terminations, np.bool_), active & to_numpy(result.truncations, np.bool_), steps
         )
@@ -615,6 +614,12 @@ class VectorEnv(abc.ABC):
         chunk.successes[:, column] = active & to_numpy(result.infos.get("success", False), np.bool_)
         chunk.terminations[:, column] = active & terminated
         chunk.truncations[:, column] = active & truncated
+        ended: BoolArray = active & (terminated | truncated)
+        obs = result.obs
+        if not callable(obs):
+            self._note_obs(obs, chunk, active)
+        elif request.observes or ended.any() or column == request.shape[1] - 1:
+            self._note_obs(self._call("while it was looked at", obs), chunk, active)
         frames, error = self._frames([row for row in self._recorder.rows if active[row]])
         for row, frame in frames.items():
             chunk.frames.setdefault(row, []).append(frame)
@@ -622,8 +627,12 @@ class VectorEnv(abc.ABC):
         for row in np.flatnonzero(active).tolist() if request.observes else ():
             seen = {key: value[0] for key, value in take_rows(chunk.obs, np.array([row])).items()}
             chunk.observations.setdefault(row, []).append(seen)
-        ended: BoolArray = active & (terminated | truncated)
         return ended
+
+    def _note_obs(self, obs: RawObservation, chunk: RawChunk, active: BoolArray) -> None:
+        """Take what is seen after an action; rows at rest show what they did."""
+        resting = np.flatnonzero(~active)
+        chunk.obs = put_rows(obs, resting, take_rows(chunk.obs, resting)) if len(resting) else obs
 
     def _finish_episodes(
         self, request: ChunkRequest, chunk: RawChunk, finals: list[tuple[IntArray, RawObservation]]

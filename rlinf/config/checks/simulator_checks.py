@@ -6,20 +6,39 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from rlinf.config.checks.recipe_check import Check
-from rlinf.config.schema.env import ManiSkillEnvConfig
+from rlinf.config.schema.env import ManiSkillEnvConfig, RenderQuality
 from rlinf.config.schema.root import EmbodiedConfig
 
 _BACKENDS = {"cpu": ("cpu", "physx_cpu"), "gpu": ("gpu", "cuda", "physx_cuda")}
 """ManiSkill's names of what ``sim_backend`` says."""
 
 
-def explain_maniskill_params(init_params: Mapping[str, Any], sim_backend: Literal["cpu", "gpu"]) -> str | None:
+_OBS_MODES = ("state", "state_dict", "rgb")
+"""What is shown of ManiSkill's modes."""
+
+
+def explain_maniskill_params(
+    init_params: Mapping[str, Any], sim_backend: Literal["cpu", "gpu"], render_quality: RenderQuality | None
+) -> str | None:
     """Return what is wrong with ``init_params`` of ``env_type: maniskill`` on any machine, or None.
 
     Args:
         init_params: The section.
         sim_backend: The key next to it.
+        render_quality: Another one.
     """
+    if (mode := init_params.get("obs_mode", "state")) not in _OBS_MODES:
+        return (
+            f"received obs_mode={mode}; allowed are {', '.join(_OBS_MODES)}. Set it to rgb for images with what the "
+            "arm knows of itself, and env.*.show_objects to true for the whole state beside them; other textures, such "
+            "as depth, are not shown."
+        )
+    if render_quality and (mode != "rgb" or "shader_pack" in init_params.get("sensor_configs", {})):
+        return (
+            f"received obs_mode={mode} and sensor_configs={init_params.get('sensor_configs')}, with "
+            f"env.*.render_quality={render_quality}, which chooses the shaders of the cameras' images. Remove it, "
+            "or set obs_mode to rgb and remove sensor_configs.shader_pack."
+        )
     if "num_envs" in init_params:
         return f"received num_envs={init_params['num_envs']}; env.*.total_num_envs says how many there are. Remove it."
     backend = init_params.get("sim_backend", sim_backend)
@@ -42,7 +61,7 @@ def check_maniskill(check: Check[EmbodiedConfig]) -> None:
     for path, env in (("env.train", check.cfg.env.train), ("env.eval", check.cfg.env.eval)):
         if not isinstance(env, ManiSkillEnvConfig):
             continue
-        if problem := explain_maniskill_params(env.init_params, env.sim_backend):
+        if problem := explain_maniskill_params(env.init_params, env.sim_backend, env.render_quality):
             check.problem(f"{path}.init_params", problem.replace("env.*", path))
         if env.sim_backend == "gpu" and env.num_env_processes:
             check.problem(

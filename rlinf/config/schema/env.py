@@ -434,8 +434,11 @@ class ManiSkillEnvConfig(EnvConfig):
     """``cpu``: each environment is a simulation of its own; ``gpu``: those of a pipeline stage of an env worker are one
     simulation, on its CUDA device."""
     show_objects: bool = False
-    """``PutOnPlate25-v1``: also show where object and plate are and whether the object is held, under ``objects``; the
-    scripted policy needs it."""
+    """With images: also show the whole state, under ``objects``, for critics and scripted policies. That of
+    ``PutOnPlate25-v1`` is where object and plate are and whether the object is held."""
+    render_quality: RenderQuality | None = None
+    """Shaders of the cameras' images: ``light`` is ManiSkill's pack ``minimal``, without shadows, and ``full`` its pack
+    ``default``; null leaves them to the task, whose are light as a rule."""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the simulator."""

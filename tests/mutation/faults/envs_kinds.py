@@ -59,8 +59,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "base.py",
-        "chunk.obs = put_rows(result.obs, resting, take_rows(chunk.obs, resting)) if len(resting) else result.obs",
-        "chunk.obs = result.obs",
+        "chunk.obs = put_rows(obs, resting, take_rows(chunk.obs, resting)) if len(resting) else obs",
+        "chunk.obs = obs",
         "an environment at rest shows another state",
     ),
     _fault(

@@ -56,6 +56,7 @@ ENV = {"env.train.max_steps_per_rollout_epoch": 50, "actor.model.num_action_chun
         ("intervention", False, {}, ("train",), {}),
         ("full_states", True, {}, ("eval",), {"env.eval.init_params.obs_mode": "state"}),
         ("observation_mode", "rgb", {}, ("eval",), {"env.eval.init_params.obs_mode": "rgb"}),
+        ("observation_mode", "rgb+segmentation", {}, ("eval",), {"env.eval.init_params.obs_mode": "rgb"}),
         (
             "observation_mode",
             "rgb",

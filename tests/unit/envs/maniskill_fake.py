@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,13 @@ class FakeGenerators:
     def __setitem__(self, rows: Any, values: list[np.random.RandomState]) -> None:
         for row, value in zip(rows, values, strict=True):
             self.rngs[row] = value
+
+
+@dataclass
+class FakeStructure:
+    """What ``obs_mode`` says, as ManiSkill's ``ObservationModeStruct``."""
+
+    state_dict: bool = False
 
 
 class FakePose:
@@ -48,6 +56,17 @@ class FakeController:
         self._target_pose = FakePose(self._target_pose.raw_pose + 0.2 * action)
 
 
+class FakeScene:
+    """Which rows begin, and the contacts of the last step, which a reset leaves as they are."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._reset_mask = torch.ones(num_envs, dtype=torch.bool)
+        self.impulses = torch.zeros(num_envs, 3)
+
+    def get_pairwise_contact_impulses(self, first: str, second: str) -> torch.Tensor:
+        return self.impulses
+
+
 class FakeManiSkill:
     """An arm that goes half of the way to its target in each step; a goal, a weight and some noise are sampled.
 
@@ -58,7 +77,9 @@ class FakeManiSkill:
         self.num_envs, self.device = num_envs, torch.device("cpu")
         self.has_success = has_success
         self.single_action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-        self.scene = SimpleNamespace(_reset_mask=torch.ones(num_envs, dtype=torch.bool))
+        self.scene = FakeScene(num_envs)
+        self._obs_mode, self.obs_mode_struct = "rgb", FakeStructure()
+        self.num_looks = 0
         self.qpos, self.goal = torch.zeros(num_envs, 2), torch.zeros(num_envs, 2)
         self.weight = torch.zeros(num_envs, dtype=torch.float64)
         self.legacy = torch.zeros(num_envs)
@@ -87,7 +108,8 @@ class FakeManiSkill:
             self._initialize_episode(env_idx, options)
         self.scene._reset_mask = torch.ones(self.num_envs, dtype=torch.bool)
         self.arm.reset()
-        return self._observe(), {"reconfigure": False}
+        info = self.get_info()
+        return self.get_obs(info), {"reconfigure": False, **info}
 
     def _initialize_episode(self, env_idx: torch.Tensor, options: dict[str, Any]) -> None:
         self.num_initializations += 1
@@ -107,18 +129,44 @@ class FakeManiSkill:
         self.qpos += 0.5 * (self.arm._target_qpos + 0.01 * self.arm._target_pose.raw_pose - self.qpos)
         self.weight += torch.tensor([rng.uniform() for rng in self._batched_episode_rng.rngs])
         self._elapsed_steps += 1
+        self.scene.impulses = (self.qpos[:, :1] > 0.3).float().expand(-1, 3)
+        info = self.get_info()
         success = self.qpos[:, 0] > 0.8
-        info = {"success": success, "elapsed_steps": self._elapsed_steps} if self.has_success else {}
         nothing = torch.zeros(self.num_envs, dtype=torch.bool)
-        return self._observe(), self.qpos.sum(1), success.clone() if self.has_success else nothing, nothing, info
+        return (
+            self.get_obs(info, unflattened=True),
+            self.qpos.sum(1),
+            success.clone() if self.has_success else nothing,
+            nothing,
+            info,
+        )
 
-    def _observe(self) -> Any:
+    def get_info(self) -> dict[str, torch.Tensor]:
+        touches = self.scene.get_pairwise_contact_impulses("hand", "goal")[:, 0] > 0
+        info = {"touches": touches, "elapsed_steps": self._elapsed_steps}
+        return {"success": self.qpos[:, 0] > 0.8, **info} if self.has_success else info
+
+    def get_obs(self, info: dict[str, torch.Tensor] | None = None, unflattened: bool = False) -> Any:
+        known = self.get_info() if info is None else info
+        return {**self._get_obs_state_dict(known), "sensor_data": self._get_obs_sensor_data()}
+
+    def _get_obs_state_dict(self, info: dict[str, torch.Tensor]) -> Any:
+        return {"agent": self._get_obs_agent(), "extra": self._get_obs_extra(info)}
+
+    def _get_obs_agent(self) -> Any:
+        return {"qpos": self.qpos, "controller": {}}
+
+    def _get_obs_extra(self, info: dict[str, torch.Tensor]) -> Any:
+        far = self.goal[:, 0] > 0.5
+        extra = {"goal": self.goal, "weight": self.weight, "legacy": self.legacy, "far": far}
+        if "state" in self._obs_mode:
+            extra["touches"] = info["touches"]
+        return extra
+
+    def _get_obs_sensor_data(self) -> Any:
+        self.num_looks += 1
         images = (self.qpos[:, :1, None, None] * 100 + 100).to(torch.uint8).expand(-1, 2, 3, 3)
-        return {
-            "agent": {"qpos": self.qpos, "controller": {}},
-            "extra": {"goal": self.goal, "weight": self.weight, "legacy": self.legacy, "far": self.goal[:, 0] > 0.5},
-            "sensor_data": {"base": {"rgb": images}, "hand": {"rgb": images + 1}},
-        }
+        return {"base": {"rgb": images}, "hand": {"rgb": images + 1}}
 
     def get_language_instruction(self) -> list[str]:
         return [f"go to {goal:.6f}" for goal in self.goal[:, 0].tolist()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -46,6 +47,7 @@ class ManiSkillBatchEnv(VectorEnv):
             init_params=dict(cfg.init_params),
             task_description=cfg.task_description,
             show_objects=cfg.show_objects,
+            render_quality=cfg.render_quality,
         )
         self._resets = RowResets(self._task.env)
         self.action_space: gymnasium.Space[Any] = self._task.env.single_action_space
@@ -57,12 +59,12 @@ class ManiSkillBatchEnv(VectorEnv):
         return take_rows(self._task.observe(self._resets.reset(env_ids, seeds)), env_ids)
 
     def step(self, actions: Any, active: BoolArray) -> StepResult:
-        """See ``VectorEnv``: rows at rest get zeros."""
+        """See ``VectorEnv``: rows at rest get zeros, and images are rendered where they are looked at."""
         given = actions.copy()
         given[~active] = 0
         raw, rewards, terminations, truncations, info = self._task.env.step(given)
         return StepResult(
-            obs=self._task.observe(raw),
+            obs=partial(self._task.observe, raw),
             rewards=rewards,
             terminations=terminations,
             truncations=truncations,

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlinf.config.checks.simulator_checks import explain_maniskill_params
+from rlinf.config.schema.env import RenderQuality
 from rlinf.envs.raw_chunk import RawObservation
+from rlinf.envs.simulators.maniskill.maniskill_looks import look_late, whole_state
 from rlinf.envs.simulators.maniskill.maniskill_tasks import TASK_DESCRIPTIONS
 from rlinf.errors import ConfigError, EnvironmentFailure
 from rlinf.registry import did_you_mean
@@ -22,6 +24,7 @@ from rlinf.utils.optional import require
 
 INSTALL = "bash requirements/install.sh embodied --env maniskill"
 _STATE_MODES = frozenset({"state", "state_dict"})
+_SHADERS: dict[RenderQuality, str] = {"light": "minimal", "full": "default"}
 _SPACE_OF_TEXT = gymnasium.spaces.Text(max_length=256)
 
 
@@ -33,7 +36,8 @@ class ManiSkillTask:
         env: The task without the wrappers of ``gymnasium.make``: time limits are ``VectorEnv``'s.
         description: The task in words; None for the instruction that the task has for each episode.
         cameras: Name of a sensor by the key of its images; empty for state observations.
-        shows_objects: Whether observations have ``objects``, as the task's ``get_objects`` returns them.
+        shows_objects: Whether observations have ``objects``: what the task's ``get_objects`` returns, else all that
+            ``obs_mode: state`` shows.
     """
 
     env: Any
@@ -45,18 +49,20 @@ class ManiSkillTask:
         """Return ``states`` float32 [B, S], ``task_descriptions`` and, with cameras, their images, uint8 [B, H, W, 3].
 
         With cameras ``states`` is what a robot knows of itself and its task; poses of objects are in the images only,
-        and with ``shows_objects`` in ``objects``, float32 [B, O].
+        and with ``shows_objects`` in ``objects``, float32 [B, O]. Images are rendered here, of the present state.
 
         Args:
-            raw: What the task's ``reset`` or ``step`` returned.
+            raw: What the task's last ``reset`` or ``step`` returned; with cameras, after ``look_late``.
         """
         states = flatten([raw["agent"], raw["extra"]] if self.cameras else raw)
         is_fixed = self.description is not None
         sentences = [self.description] * len(states) if is_fixed else list(self.env.get_language_instruction())
         obs: RawObservation = {"task_descriptions": sentences}
         if self.shows_objects:
-            obs["objects"] = flatten(self.env.get_objects())
-        images = {key: raw["sensor_data"][name]["rgb"].cpu().numpy() for key, name in self.cameras.items()}
+            has_own = hasattr(self.env, "get_objects")
+            obs["objects"] = flatten(self.env.get_objects() if has_own else whole_state(self.env, raw["info"]))
+        sensors = self.env._get_obs_sensor_data() if self.cameras else {}
+        images = {key: sensors[name]["rgb"].cpu().numpy() for key, name in self.cameras.items()}
         return obs | {"states": states} | images
 
 
@@ -82,6 +88,7 @@ def build_task(
     init_params: dict[str, Any],
     task_description: str | None,
     show_objects: bool,
+    render_quality: RenderQuality | None,
 ) -> ManiSkillTask:
     """Build one simulation.
 
@@ -92,14 +99,15 @@ def build_task(
         init_params: Arguments of ``gymnasium.make``, among them ``id``.
         task_description: The task in words; None for those of the simulator, or of ``TASK_DESCRIPTIONS``.
         show_objects: Whether observations have ``objects``.
+        render_quality: Of the cameras' images; None is the task's.
 
     Raises:
-        ConfigError: No task of this id is registered, or ``init_params`` has none or contradicts other keys, or the
-            task has no ``objects``.
+        ConfigError: No task of this id is registered, or ``init_params`` has none or contradicts other keys, or
+            ``states`` have all that ``objects`` would show.
         EnvironmentFailure: The machine has no Vulkan driver that SAPIEN can use.
         MissingPackageError: ManiSkill is not installed.
     """
-    if problem := explain_maniskill_params(init_params, sim_backend):
+    if problem := explain_maniskill_params(init_params, sim_backend, render_quality):
         raise ConfigError(f"env.*.init_params: {problem}")
     require("mani_skill.envs", install=INSTALL, needed_by="env_type=maniskill")
     from mani_skill.utils.registration import REGISTERED_ENVS
@@ -115,13 +123,17 @@ def build_task(
         )
     has_cameras = init_params.get("obs_mode", "state") not in _STATE_MODES
     params = make_params(init_params, sim_backend=sim_backend, renders=render or has_cameras)
+    if render_quality is not None:
+        params["sensor_configs"] = {**params.get("sensor_configs", {}), "shader_pack": _SHADERS[render_quality]}
     env = _make(env_id, num_envs=num_envs, render_mode="rgb_array" if render else None, **params)
     names = list(env.scene.sensors) if has_cameras else []
-    if show_objects and not hasattr(env, "get_objects"):
+    if show_objects and not has_cameras and not hasattr(env, "get_objects"):
         raise ConfigError(
-            f"env.*.show_objects: received true; the task '{env_id}' has no objects to show, PutOnPlate25-v1 has. "
-            "Remove the key."
+            f"env.*.show_objects: received true; the states of '{env_id}' already say where objects are. Remove the "
+            "key, or set init_params.obs_mode to rgb for a policy that sees images."
         )
+    if has_cameras:
+        look_late(env)
     return ManiSkillTask(
         env,
         description=task_description or _description(env, env_id),

@@ -13,8 +13,8 @@ class ManiSkillEnv(SingleEnvVectorEnv):
     """ManiSkill tasks on CPU PhysX, one simulation each: ``states`` float32 [B, S] and ``task_descriptions``.
 
     With ``init_params.obs_mode: rgb`` the first camera's images are ``main_images`` uint8 [B, H, W, 3] and those of
-    each other camera ``<its name>_images``; ``states`` then holds no poses of objects. ``show_objects`` shows those of
-    ``PutOnPlate25-v1`` to its scripted policy.
+    each other camera ``<its name>_images``; ``states`` then holds no poses of objects. ``show_objects`` shows them
+    beside the images, as ``objects`` float32 [B, O], to critics and scripted policies.
 
     Args:
         cfg: Its configuration.
@@ -43,5 +43,6 @@ class ManiSkillEnv(SingleEnvVectorEnv):
                 "init_params": dict(cfg.init_params),
                 "task_description": cfg.task_description,
                 "show_objects": cfg.show_objects,
+                "render_quality": cfg.render_quality,
             },
         )

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from rlinf.envs.raw_chunk import IntArray
+from rlinf.envs.simulators.maniskill.maniskill_looks import untouched
 
 _TARGETS = ("_start_qpos", "_target_qpos", "_target_qvel", "_target_pose")
 """What ManiSkill's controllers keep between actions, [B, ...] each."""
@@ -46,7 +47,9 @@ class RowResets:
         others = np.setdiff1d(np.arange(env.num_envs), rows)
         generators = env._batched_episode_rng
         targets = _targets(env, others)
-        raw, _ = env.reset(seed=self._seeds.tolist(), options={"env_idx": torch.as_tensor(rows, device=env.device)})
+        options = {"env_idx": torch.as_tensor(rows, device=env.device)}
+        with untouched(env, rows):
+            raw, _ = env.reset(seed=self._seeds.tolist(), options=options)
         if len(others):
             env._batched_episode_rng[others] = [generators.rngs[row] for row in others]
             for tensor, kept in zip(_target_tensors(env), targets, strict=True):

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import numpy as np
 
+from rlinf.config.schema.env import RenderQuality
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.maniskill.maniskill_build import ManiSkillTask, build_task, space_of
+from rlinf.envs.simulators.maniskill.maniskill_looks import untouched
 from rlinf.envs.single_env import SingleStep
+
+_ONLY_ROW = np.zeros(1, np.int64)
 
 
 class ManiSkillSingleEnv:
@@ -26,7 +31,8 @@ class ManiSkillSingleEnv:
 
     def reset(self, seed: int) -> Any:
         """Start the episode that ``seed`` selects; return the observation."""
-        return self._env.reset(seed=seed)[0]
+        with untouched(self._env, _ONLY_ROW):
+            return self._env.reset(seed=seed)[0]
 
     def step(self, action: Any) -> SingleStep:
         """Execute one action."""
@@ -49,7 +55,12 @@ class ManiSkillSingleEnv:
 
 
 def make_maniskill_env(
-    *, render: bool, init_params: dict[str, Any], task_description: str | None, show_objects: bool = False
+    *,
+    render: bool,
+    init_params: dict[str, Any],
+    task_description: str | None,
+    show_objects: bool,
+    render_quality: RenderQuality | None,
 ) -> ManiSkillSingleEnv:
     """Build one task on the CPU; arguments and errors are those of ``build_task``."""
     return ManiSkillSingleEnv(
@@ -60,5 +71,6 @@ def make_maniskill_env(
             init_params=init_params,
             task_description=task_description,
             show_objects=show_objects,
+            render_quality=render_quality,
         )
     )

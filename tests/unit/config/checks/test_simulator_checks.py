@@ -37,6 +37,27 @@ RECIPE = "maniskill_pushcube_ppo_mlp"
             "received True; env_type=maniskill with sim_backend=gpu keeps its scenes on the GPU",
         ),
         (["+{0}.sim_backend=tpu"], "sim_backend", "tpu"),
+        (
+            ["{0}.init_params.obs_mode=rgb+state"],
+            "init_params",
+            "received obs_mode=rgb+state; allowed are state, state_dict, rgb. Set it to rgb for images with what the "
+            "arm knows of itself, and {0}.show_objects to true",
+        ),
+        (["{0}.init_params.obs_mode=depth"], "init_params", "received obs_mode=depth; allowed are"),
+        (
+            ["+{0}.render_quality=light"],
+            "init_params",
+            "received obs_mode=state and sensor_configs=None, with {0}.render",
+        ),
+        (
+            [
+                "+{0}.render_quality=full",
+                "{0}.init_params.obs_mode=rgb",
+                "+{0}.init_params.sensor_configs.shader_pack=rt",
+            ],
+            "init_params",
+            "remove sensor_configs.shader_pack",
+        ),
     ],
 )
 def test_what_contradicts_where_it_simulates_is_refused(
@@ -55,6 +76,8 @@ def test_what_contradicts_where_it_simulates_is_refused(
         ["+env.train.init_params.sim_backend=cpu"],
         ["+env.train.init_params.reconfiguration_freq=1"],
         ["+env.train.sim_backend=gpu", "env.train.num_env_processes=0"],
+        ["env.train.init_params.obs_mode=state_dict"],
+        ["env.train.init_params.obs_mode=rgb", "+env.train.render_quality=light", "+env.train.show_objects=true"],
         [
             "+env.train.sim_backend=gpu",
             "env.train.num_env_processes=0",

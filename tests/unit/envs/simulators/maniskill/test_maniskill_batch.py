@@ -19,6 +19,7 @@ from rlinf.envs.conformance import check_vector_env, sample_actions
 from rlinf.envs.simulators.maniskill import maniskill_batch
 from rlinf.envs.simulators.maniskill.maniskill_batch import ManiSkillBatchEnv
 from rlinf.envs.simulators.maniskill.maniskill_build import ManiSkillTask
+from rlinf.envs.simulators.maniskill.maniskill_looks import look_late
 from rlinf.errors import ConfigError
 
 CAMERAS = {"main_images": "base", "hand_images": "hand"}
@@ -32,6 +33,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> list[FakeManiSkill]:
 
     def build(*, num_envs: int, **keys: Any) -> ManiSkillTask:
         built.append(FakeManiSkill(num_envs))
+        look_late(built[-1])
         return ManiSkillTask(built[-1], keys["task_description"], CAMERAS, shows_objects=keys["show_objects"])
 
     monkeypatch.setattr(maniskill_batch, "build_task", build)
@@ -48,6 +50,19 @@ def test_the_stand_in_conforms(fakes: list[FakeManiSkill]) -> None:
         check_vector_env(env)
         assert not env.is_restorable
     assert fakes[0].is_closed
+
+
+def test_images_are_rendered_once_in_a_chunk_and_where_episodes_end(fakes: list[FakeManiSkill]) -> None:
+    with make_vector_env(maniskill_config(**{**BATCH, "max_episode_steps": 5}), num_envs=4) as env:
+        env.reset(0)
+        before = fakes[0].num_looks
+        step = env.chunk_step(torch.zeros(4, 3, 2))
+        assert fakes[0].num_looks == before + 1
+        assert torch.equal(step.obs["states"][:, :2], fakes[0].qpos)
+        step = env.chunk_step(torch.zeros(4, 4, 2))  # all are cut off by the second action, and begin again
+        assert fakes[0].num_looks == before + 3
+        assert step.executed.sum() == 8
+        assert torch.equal(step.obs["states"][:, :2], fakes[0].qpos)
 
 
 def test_a_start_state_follows_from_its_seed_alone(fakes: list[FakeManiSkill]) -> None:
@@ -86,10 +101,10 @@ def test_rows_at_rest_get_zeros_and_are_not_reported(fakes: list[FakeManiSkill])
 def test_observations_keep_their_memory(fakes: list[FakeManiSkill]) -> None:
     with make_vector_env(maniskill_config(**BATCH), num_envs=4) as env:
         env.reset(0)
-        first = env.step(np.ones((4, 2), np.float32), np.ones(4, np.bool_)).obs["states"]
-        kept = first.copy()
-        env.step(np.ones((4, 2), np.float32), np.ones(4, np.bool_))
-    assert (first == kept).all()
+        first = env.chunk_step(torch.ones(4, 1, 2)).obs["states"]
+        kept = first.clone()
+        env.chunk_step(torch.ones(4, 1, 2))
+    assert torch.equal(first, kept)
 
 
 def test_a_task_without_success_reports_none(fakes: list[FakeManiSkill]) -> None:
@@ -130,6 +145,7 @@ def test_the_simulation_is_built_as_the_section_says(
         "init_params": PUSH_CUBE,
         "task_description": "go",
         "show_objects": False,
+        "render_quality": None,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from maniskill_fake import FakeManiSkill
 
 from rlinf.envs.simulators.maniskill import maniskill_build
 from rlinf.envs.simulators.maniskill.maniskill_build import ManiSkillTask, flatten, make_params, space_of
+from rlinf.envs.simulators.maniskill.maniskill_looks import look_late
 from rlinf.errors import EnvironmentFailure
 
 
@@ -36,6 +38,7 @@ def test_a_batch_is_shown_row_by_row() -> None:
     env = FakeManiSkill(3)
     raw = env.reset(seed=[1, 2, 3])[0]
     obs = ManiSkillTask(env, cameras={"main_images": "base", "hand_images": "hand"}, shows_objects=True).observe(raw)
+    assert env.num_looks == 3, "one of the reset, which another reset at its making has, too, and one of observe"
     assert list(obs) == ["task_descriptions", "objects", "states", "main_images", "hand_images"]
     assert obs["states"][:, :2].tolist() == env.qpos.tolist()
     assert obs["objects"].tolist() == env.goal.tolist()
@@ -46,6 +49,23 @@ def test_a_batch_is_shown_row_by_row() -> None:
     assert space["main_images"] == spaces.Box(0, 255, (2, 3, 3), np.uint8)
     assert space["states"].shape == (7,)
     assert isinstance(space["task_descriptions"], spaces.Text)
+
+
+class PlainManiSkill(FakeManiSkill):
+    """A task that does not say what its objects are."""
+
+    @property
+    def get_objects(self) -> Any:  # type: ignore[override]
+        raise AttributeError
+
+
+def test_of_a_task_that_does_not_say_what_its_objects_are_the_whole_state_is_shown_beside_the_images() -> None:
+    env = PlainManiSkill(2)
+    look_late(env)
+    raw = env.reset(seed=[1, 2])[0]
+    obs = ManiSkillTask(env, cameras={"main_images": "base"}, shows_objects=True).observe(raw)
+    assert obs["objects"].shape == (2, obs["states"].shape[1] + 1)
+    assert np.array_equal(obs["objects"][:, :-1], obs["states"])
 
 
 def test_one_sentence_is_that_of_all_rows_and_may_be_empty() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from maniskill_fake import FakeManiSkill
 
+from rlinf.envs.simulators.maniskill.maniskill_looks import look_late
 from rlinf.envs.simulators.maniskill.maniskill_rows import RowResets
 
 ROWS = np.arange(3)
@@ -99,3 +100,11 @@ def test_a_scene_without_robot_is_reset() -> None:
     env.agent = None  # type: ignore[assignment]
     resets.reset(np.array([2]), np.array([9]))
     assert env._episode_seed.tolist() == [0, 0, 9]
+
+
+def test_rows_that_begin_do_not_touch_what_they_touched_before() -> None:
+    env = FakeManiSkill(3)
+    look_late(env)
+    resets = RowResets(env)
+    env.scene.impulses = torch.ones(3, 3)
+    assert resets.reset(np.array([1]), np.array([5]))["info"]["touches"].tolist() == [True, False, True]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from maniskill_configs import PUSH_CUBE, maniskill_config
+from maniskill_fake import FakeScene
 
 from rlinf.envs import make_vector_env
 from rlinf.envs.simulators.maniskill.maniskill_build import ManiSkillTask
@@ -20,9 +21,12 @@ class NamingTask:
 
     single_action_space = gymnasium.spaces.Box(-1, 1, (1,))
 
+    def __init__(self) -> None:
+        self.scene = FakeScene(1)
+
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         self.seed = seed
-        return torch.zeros(1, 2), {}
+        return self.scene.get_pairwise_contact_impulses("hand", "cube")[:, :2], {}
 
     def get_language_instruction(self) -> list[str]:
         return [f"take number {self.seed}"]
@@ -36,6 +40,13 @@ def test_a_sentence_names_what_is_in_the_episode() -> None:
     assert [env.observe(env.reset(seed))["task_descriptions"] for seed in (3, 4)] == ["take number 3", "take number 4"]
     env = ManiSkillSingleEnv(ManiSkillTask(NamingTask(), description="take it"))
     assert env.observe(env.reset(3))["task_descriptions"] == "take it"
+
+
+def test_an_episode_begins_without_the_contacts_of_the_one_before() -> None:
+    task = NamingTask()
+    task.scene.impulses = torch.ones(1, 3)
+    env = ManiSkillSingleEnv(ManiSkillTask(task))
+    assert env.observe(env.reset(3))["states"].tolist() == [0, 0]
 
 
 def test_objects_are_shown_where_that_is_asked_for() -> None:
@@ -89,6 +100,46 @@ def test_cameras_show_images_and_hide_what_only_the_simulator_knows() -> None:
     assert first["main_images"].float().std() > 5
     assert not torch.equal(first["main_images"], second["main_images"])
     assert first["states"].shape == (1, 25)
+
+
+@pytest.mark.maniskill
+def test_the_whole_state_is_shown_beside_the_images() -> None:
+    own = {"id": "PickCube-v1", "control_mode": "pd_ee_delta_pos"}
+    images = {**own, "obs_mode": "rgb", "sensor_configs": {"width": 16, "height": 16}}
+    common = {"total_num_envs": 1, "group_size": 1}
+    action = torch.tensor([[[0.3, 0.1, -0.5, 1.0]] * 3])
+    seen = []
+    for params, keys in ((own, {}), (images, {}), (images, {"show_objects": True, "render_quality": "full"})):
+        with make_vector_env(maniskill_config(init_params=params, **common, **keys), num_envs=1) as env:
+            seen.append([env.reset(0), env.chunk_step(action).obs])
+    for state, rgb, both in zip(*seen, strict=True):
+        assert torch.equal(both["objects"], state["states"])
+        assert torch.equal(both["states"], rgb["states"])
+        assert both["states"].shape[1] < state["states"].shape[1]
+        assert "objects" not in rgb
+        assert both["main_images"].float().std() > 5
+        assert not torch.equal(both["main_images"], rgb["main_images"])
+
+
+@pytest.mark.maniskill
+def test_an_episode_does_not_begin_with_the_grasp_of_the_one_before() -> None:
+    params = {"id": "PickCube-v1", "control_mode": "pd_ee_delta_pos"}
+    raw = gymnasium.make(
+        **params, num_envs=1, obs_mode="state", sim_backend="physx_cpu", render_backend="none"
+    ).unwrapped
+    env = ManiSkillSingleEnv(ManiSkillTask(raw, description=""))
+    first = env.observe(env.reset(0))["states"]
+    cube = raw.cube.pose.p[0]
+    for number in range(40):
+        way = (cube - raw.agent.tcp_pose.p[0]) * 10
+        env.step(np.array([*way.clip(-1, 1).tolist(), 1.0 if number < 25 else -1.0], np.float32))
+    assert raw.get_info()["is_grasped"].item()
+    assert np.array_equal(env.observe(env.reset(0))["states"], first)
+    raw.reset(seed=0)
+    assert raw.get_info()["is_grasped"].item(), (
+        "ManiSkill shows no old contacts any more; then untouched() is not needed"
+    )
+    env.close()
 
 
 @pytest.mark.maniskill

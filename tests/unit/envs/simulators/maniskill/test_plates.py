@@ -149,7 +149,9 @@ def test_a_single_environment_has_what_is_in_the_episode_alone() -> None:
 def test_a_grasp_goes_the_same_way_whatever_was_played_before() -> None:
     cfg = expert_config()
     expert = scripted_policies.get("maniskill_plates")(cfg)
-    env = make_maniskill_env(render=False, init_params=cfg.init_params, task_description=None, show_objects=True)
+    env = make_maniskill_env(
+        render=False, init_params=cfg.init_params, task_description=None, show_objects=True, render_quality=None
+    )
 
     def row_after(seed: int, num_steps: int) -> dict[str, Any]:
         row = env.observe(env.reset(seed))
