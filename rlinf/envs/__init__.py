@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from rlinf.envs.base import StepResult, VectorEnv
     from rlinf.envs.conformance import check_vector_env
     from rlinf.envs.env_registry import SupportedEnvType, get_env_cls, make_vector_env, register_env
+    from rlinf.envs.guest_conformance import check_guest
     from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 
 _EXPORTS = {
     "VectorEnv": "rlinf.envs.base",
     "StepResult": "rlinf.envs.base",
     "SingleEnvVectorEnv": "rlinf.envs.single_env_vector",
+    "check_guest": "rlinf.envs.guest_conformance",
     "check_vector_env": "rlinf.envs.conformance",
     "SupportedEnvType": "rlinf.envs.env_registry",
     "get_env_cls": "rlinf.envs.env_registry",
@@ -37,6 +39,7 @@ __all__ = [
     "StepResult",
     "SupportedEnvType",
     "VectorEnv",
+    "check_guest",
     "check_vector_env",
     "get_env_cls",
     "make_vector_env",

@@ -109,13 +109,21 @@ class GuestProcess(PoolProcess):
         self._report = {}
         if kind == "build":
             self._asked = Asked(kind)
-            counts = {name: getattr(self.spec, name) for name in ("num_envs", "first_env", "num_recorded")}
-            return encode([kind, {"adapter": self._setup.adapter, **self.spec.kwargs, **counts}])
+            return encode([kind, self.build_request()])
         if kind == "reset":
             self._asked = Asked(kind, (len(arguments[0]),), self._spaces)
             return encode([kind, {"rows": arguments[0], "seeds": arguments[1]}])
-        self._asked = Asked(kind, arguments[0].shape, self._spaces)
-        return encode([kind, _request(arguments[0])])
+        self._asked = self.asked_for(arguments[0])
+        return encode([kind, chunk_request(arguments[0])])
+
+    def asked_for(self, request: ChunkRequest) -> Asked:
+        """Return what the answer to a chunk's request has to fit."""
+        return Asked("chunk", request.shape, self._spaces)
+
+    def build_request(self) -> dict[str, Any]:
+        """Return what the guest is told to build."""
+        counts = {name: getattr(self.spec, name) for name in ("num_envs", "first_env", "num_recorded")}
+        return {"adapter": self._setup.adapter, **self.spec.kwargs, **counts}
 
     def decode(self, reply: bytes) -> tuple[str, Any]:
         """See ``PoolProcess``; an answer becomes ``Spaces``, ``RawReset`` or ``RawChunk``."""
@@ -212,7 +220,8 @@ def _limit_stalls(descriptor: int) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
-def _request(request: ChunkRequest) -> dict[str, Any]:
+def chunk_request(request: ChunkRequest) -> dict[str, Any]:
+    """Return a chunk's request as a guest takes it."""
     return {
         "actions": np.asarray(request.actions),
         "active": request.active,

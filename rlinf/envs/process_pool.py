@@ -203,6 +203,11 @@ class ProcessPool:
             self.close()
             raise
 
+    @property
+    def processes(self) -> Sequence[PoolProcess]:
+        """Its processes, by their rows."""
+        return self._children
+
     def send_chunk(self, request: ChunkRequest) -> None:
         """Start a chunk in every process."""
         self._post([(child, ("chunk", request.rows(child.rows))) for child in self._children])

@@ -77,6 +77,11 @@ class SingleEnvVectorEnv(VectorEnv):
         self.action_space = spaces.action
         self.observation_space = spaces.observation
 
+    @property
+    def pool(self) -> ProcessPool | None:
+        """The processes that step the environments; None where they live in this one."""
+        return self._pool
+
     def reset_idx(self, env_ids: IntArray, seeds: IntArray) -> RawObservation:
         """Start new episodes in some environments."""
         return self._reset_rows(env_ids, seeds).obs

@@ -7,6 +7,7 @@ from tests.mutation.fault import Fault
 _WIRE = ("tests/unit/envs/guests/test_guest_wire.py",)
 _ROWS = ("tests/unit/envs/guests/test_rows_of_guests.py",)
 _PROCESS = ("tests/unit/envs/test_guest_process.py",)
+_CONFORMANCE = ("tests/unit/envs/test_guest_conformance.py",)
 _REPLIES = ("tests/unit/envs/test_guest_replies.py",)
 _SERVER = ("tests/unit/envs/guests/test_guest_server.py",)
 _VERSIONS = ("tests/unit/envs/guests/test_guest_versions.py",)
@@ -160,6 +161,27 @@ FAULTS: list[Fault] = [
         "pass",
         _VERSIONS,
         "a package that is missing is not said",
+    ),
+    _fault(
+        "guest_conformance.py",
+        "            if _bytes(getattr(first, name)) != _bytes(getattr(second, name)):\n",
+        "            if False:\n",
+        _CONFORMANCE,
+        "guests that depend on their process conform",
+    ),
+    _fault(
+        "guest_conformance.py",
+        'if kind != "error":',
+        'if kind == "error":',
+        _CONFORMANCE,
+        "guests that refuse what is no request do not conform",
+    ),
+    _fault(
+        "guest_conformance.py",
+        "if str(guest) not in str(error) or seconds",
+        "if seconds",
+        _CONFORMANCE,
+        "a guest's end may be told without its name",
     ),
     _fault(
         "guests/rows.py",

@@ -22,15 +22,19 @@ class CountingRow:
         step_seconds: float = 0.0,
         build_seconds: float = 0.0,
         closed_file: str | None = None,
+        counts_resets: bool = False,
+        shows_process: bool = False,
     ) -> None:
         time.sleep(build_seconds)
         self.action_low, self.action_high = np.full(1, -10.0, np.float32), np.full(1, 10.0, np.float32)
         self.renders, self.fail_at, self.crash_at = render, fail_at, crash_at
         self.step_seconds, self.closed_file = step_seconds, closed_file
         self.seed, self.time = 0, 0
+        self.counts_resets, self.offset = counts_resets, os.getpid() if shows_process else 0
 
     def reset(self, seed: int) -> dict[str, Any]:
         self.seed, self.time = seed, 0
+        self.offset += self.counts_resets
         return self.row()
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, bool]:
@@ -44,7 +48,7 @@ class CountingRow:
 
     def row(self) -> dict[str, Any]:
         return {
-            "states": np.array([self.seed % 1000, self.time], np.float32),
+            "states": np.array([self.seed % 1000, self.time + self.offset], np.float32),
             "task_descriptions": f"count from {self.seed % 1000}",
         }
 
