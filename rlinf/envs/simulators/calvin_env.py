@@ -11,7 +11,7 @@ from rlinf.envs.guest_process import installed_versions
 from rlinf.envs.guests.calvin_chains import chains_that_begin
 from rlinf.envs.guests.calvin_tasks import TASKS
 from rlinf.envs.reset_states import require_start_states
-from rlinf.envs.simulators.guest_env import guest_arguments, guest_setup
+from rlinf.envs.simulators.guest_env import find_python, guest_arguments, guest_setup
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 from rlinf.envs.versions import hash_files
 from rlinf.errors import ConfigError

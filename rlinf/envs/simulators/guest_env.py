@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rlinf.config.schema.env import EnvConfig, GuestEnvConfig, GuestProcessConfig
-from rlinf.envs.guest_process import PYTHON_VARIABLE, GuestProcess, GuestSetup, made_by_guest
+from rlinf.envs.guest_process import PYTHON_VARIABLE, GuestProcess, GuestSetup, installed_versions, made_by_guest
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 from rlinf.errors import ConfigError
 
@@ -31,6 +31,11 @@ class GuestEnv(SingleEnvVectorEnv):
     def __init__(self, cfg: GuestEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
         arguments = guest_arguments(cfg, cfg.adapter, cfg.init_params)
         super().__init__(cfg, num_envs=num_envs, first_env=first_env, **arguments)
+
+    def versions(self) -> dict[str, str]:
+        """See ``VectorEnv``; those of the guest's interpreter."""
+        assert isinstance(self.cfg, GuestEnvConfig)
+        return installed_versions(guest_setup(self.cfg, self.cfg.adapter), self.cfg.env_type)
 
 
 def guest_arguments(cfg: GuestProcessConfig, adapter: str, init_params: dict[str, Any]) -> dict[str, Any]:
