@@ -15,7 +15,7 @@ from rlinf.errors import AlgorithmError
 from rlinf.models.trainable import TrainableModel
 
 Mode = Literal["train", "eval"]
-"""``train`` explores; ``eval`` acts greedily and uses no random number."""
+"""``train`` explores; ``eval`` acts greedily: all that may be random is where a flow starts."""
 
 
 class ForwardType(enum.Enum):
@@ -81,13 +81,14 @@ class BasePolicy(TrainableModel):
         Args:
             obs: Batch of observations.
             mode: ``train`` samples, ``eval`` takes the most likely action.
-            generator: Source of randomness in ``train`` mode, on the policy's device.
+            generator: Source of randomness, on the policy's device. One for a part of a batch is a ``SlotGenerator``:
+                draws by the functions of its module do not depend on the part.
 
         Returns:
             Actions for the environment (float32 [B, C, A], or int64 [B, C] if discrete) and the policy's report.
         """
 
-    def plan_action_batch(self, obs: Observation) -> torch.Tensor:
+    def plan_action_batch(self, obs: Observation, *, generator: torch.Generator | None = None) -> torch.Tensor:
         """Return all actions planned for each of ``B`` observations, float32 [B, H, A]; ``H`` is ``C`` or more.
 
         Only called where ``inference_delay`` of the configuration is not None.
@@ -95,6 +96,7 @@ class BasePolicy(TrainableModel):
         Args:
             obs: Batch of observations; but for an episode's first ones, with ``previous_actions`` [B, H - C, A], which
                 were planned before and have not been executed yet.
+            generator: Source of where a flow starts.
 
         Raises:
             AlgorithmError: The policy cannot go on from what was planned before.

@@ -18,7 +18,8 @@ from rlinf.config.schema.vla import CENTER_AREA, FlowVLAConfig, Gr00tConfig, Ope
 _LORA_KEYS = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_whole_modules")
 _AREA_MARGIN = 0.01
 _VALUE_KEYS = ("value_hidden_dims", "value_detach")
-_FLOW_KEYS = ("freeze", "noise_method", "noise_level", "start_std")
+_STEP_KEYS = ("noise_steps", "ignore_last", "chain_reduction")
+_FLOW_KEYS = ("freeze", "noise_method", "noise_level", "noise_range", *_STEP_KEYS, "start_std", "eval_start")
 """What matters only where the flow itself is trained or explores."""
 
 
@@ -46,7 +47,8 @@ def check_vla(check: Check[EmbodiedConfig]) -> None:
             f"{path}.add_value_head=false.",
         )
     if not model.add_value_head:
-        check.unused(model, _VALUE_KEYS, path, "without actor.model.add_value_head")
+        keys = (*_VALUE_KEYS, *(("value_input",) if isinstance(model, FlowVLAConfig) else ()))
+        check.unused(model, keys, path, "without actor.model.add_value_head")
 
 
 def check_openvla(check: Check[EmbodiedConfig]) -> None:
@@ -104,19 +106,48 @@ def check_flow_vla(check: Check[EmbodiedConfig]) -> None:
     if model.add_q_head:
         return
     check.unused(model, ("noise_policy", "refine_actions", "action_policy"), path, "without actor.model.add_q_head")
+    _check_step_noise(check, model)
     if model.noise_method == "flow_ode":
-        check.unused(model, ("noise_level",), path, "by noise_method=flow_ode")
         if loss.needs_logprobs:
             check.problem(
                 f"{path}.noise_method",
                 f"received flow_ode; loss_type={check.cfg.algorithm.loss_type} needs log-probabilities, which only "
                 "noise in the steps gives. Set it to flow_sde.",
             )
-    elif isinstance(loss, RegularizedLossConfig) and loss.entropy_bonus > 0:
+    elif isinstance(loss, NFTLossConfig) and model.noise_steps == "one":
+        check.problem(
+            f"{path}.noise_steps",
+            f"received one; loss_type={check.cfg.algorithm.loss_type} needs both ends of the chain. Set it to all.",
+        )
+    elif model.noise_method == "flow_sde" and isinstance(loss, RegularizedLossConfig) and loss.entropy_bonus > 0:
         check.problem(
             "algorithm.entropy_bonus",
-            f"received {loss.entropy_bonus}; the entropy of noise_method=flow_sde is constant. Set it to 0.",
+            f"received {loss.entropy_bonus}; the entropy of noise_method=flow_sde is constant. Set it to 0, or "
+            f"{path}.noise_method=flow_noise.",
         )
+
+
+def _check_step_noise(check: Check[EmbodiedConfig], model: FlowVLAConfig) -> None:
+    path = "actor.model"
+    if model.noise_method != "flow_sde":
+        check.unused(model, ("noise_level",), path, f"by noise_method={model.noise_method}")
+    if model.noise_method != "flow_noise":
+        check.unused(model, ("noise_range",), path, f"by noise_method={model.noise_method}")
+    elif len(model.noise_range) != 2 or model.noise_range[0] >= model.noise_range[1]:
+        check.problem(
+            f"{path}.noise_range",
+            f"received {model.noise_range}; allowed: the least deviation and a larger one. Set it to [0.08, 0.16].",
+        )
+    if not model.has_step_noise:
+        check.unused(model, _STEP_KEYS, path, "by noise_method=flow_ode")
+    elif model.noise_steps == "all":
+        check.unused(model, ("ignore_last",), path, "with actor.model.noise_steps=all")
+    else:
+        check.unused(model, ("chain_reduction",), path, "with actor.model.noise_steps=one")
+        if model.ignore_last and model.num_steps == 1:
+            check.problem(
+                f"{path}.ignore_last", "received true; with actor.model.num_steps=1 no step is left. Set it to false."
+            )
 
 
 def check_guidance(check: Check[EmbodiedConfig]) -> None:

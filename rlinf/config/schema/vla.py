@@ -200,14 +200,29 @@ class FlowVLAConfig(VLAConfig):
     """Actions that the model predicts (``H``); the first ``num_action_chunks`` of them are executed."""
     num_steps: PositiveInt = 10
     """Steps from noise to actions (``K``)."""
-    noise_method: Literal["flow_ode", "flow_sde"] = "flow_sde"
-    """How training explores: by noise in every step that keeps the distribution, on what is executed; or by the first
-    noise alone, which leaves no log-probabilities."""
+    noise_method: Literal["flow_ode", "flow_sde", "flow_noise"] = "flow_sde"
+    """How training explores: by noise in the steps, on what is executed, that keeps the distribution, or whose size a
+    network learns; or by the first noise alone, which leaves no log-probabilities."""
     noise_level: PositiveFloat = 0.5
     """``flow_sde``: factor on the noise."""
+    noise_range: list[PositiveFloat] = field(default_factory=lambda: [0.08, 0.16])
+    """``flow_noise``: least and largest deviation of a step's noise, in normalised actions."""
+    noise_steps: Literal["all", "one"] = "all"
+    """Steps that have noise in training, and of which log-probabilities are: all; or one for each sample, chosen at
+    random, which takes a part of the memory and of the updates' time."""
+    ignore_last: bool = False
+    """``noise_steps: one``: never choose the last step, whose noise is executed as it is."""
+    chain_reduction: Literal["sum", "mean"] = "sum"
+    """``noise_steps: all``: whether log-probabilities are those of the chain, sums over the steps; or these divided by
+    ``num_steps + 1``, as in published training with ``joint_logprob``, so that ratios are roots of the chain's."""
     start_std: NonNegativeFloat = 1.0
-    """Deviation of where flows start in training; at 0 they start where those of evaluation do, and the steps' noise
-    alone explores."""
+    """Deviation of where flows start in training; at 0 they start at the mean, and the steps' noise alone explores."""
+    eval_start: Literal["normal", "zeros"] = "normal"
+    """Where flows start in evaluation: at noise that belongs to the environment and the chunk, the same in every
+    evaluation; or at its mean. Policies that act outside a run (export, experts) start at the mean."""
+    value_input: Literal["prefix_mean", "expert_mean", "expert_chunk_mean"] = "prefix_mean"
+    """What values read: the mean over the images and words, or over the expert's outputs for the ``horizon``, or for
+    the executed, actions where a flow starts."""
     noise_policy: NoisePolicyConfig = field(default_factory=NoisePolicyConfig)
     """Policy that chooses the noise, with ``add_q_head``: the flow itself is frozen."""
     refine_actions: bool = False
@@ -232,6 +247,16 @@ class FlowVLAConfig(VLAConfig):
         ]
     )
     """Modules that are trained whole next to the adapters: projections of actions, states and time."""
+
+    @property
+    def has_step_noise(self) -> bool:
+        """Whether training adds noise to steps, which gives log-probabilities."""
+        return self.noise_method != "flow_ode"
+
+    @property
+    def value_reads_expert(self) -> bool:
+        """Whether values read the expert's output."""
+        return self.value_input != "prefix_mean"
 
     @property
     def inference_delay(self) -> int | None:

@@ -13,6 +13,7 @@ from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.control.encoder import Encoder
 from rlinf.models.control.ensemble_q_policy import EnsembleQPolicy
 from rlinf.models.control.heads import ACTIVATIONS, run_head
+from rlinf.models.draws import normal
 
 
 class DeterministicMLPPolicy(EnsembleQPolicy):
@@ -69,7 +70,7 @@ class DeterministicMLPPolicy(EnsembleQPolicy):
         inputs = self.observe(obs)
         action = self.act(self.encoder(inputs))
         if mode == "train":
-            noise = torch.randn(action.shape, generator=generator, device=action.device)
+            noise = normal(action.shape, generator=generator, device=action.device)
             action = (action + self.exploration_noise * noise).clamp(-1.0, 1.0)
         output = PolicyOutput(
             logprobs=torch.zeros_like(action), values=None, forward_inputs={**inputs, "action": action}

@@ -14,6 +14,7 @@ from rlinf.models.control.action_flow import ActionFlow
 from rlinf.models.control.cnn_policy import ImageEncoder
 from rlinf.models.control.encoder import Encoder, StateEncoder
 from rlinf.models.control.heads import orthogonal_mlp, run_head
+from rlinf.models.draws import normal
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 
 
@@ -74,9 +75,11 @@ class FlowPolicy(VelocityPolicy):
         """See ``BasePolicy``."""
         seen = self.encoder.observe(obs, self.device)
         features = self.encoder(seen)
-        noise = torch.zeros(features.shape[0], *self.flow.noise_shape, device=self.device)
+        shape = (features.shape[0], *self.flow.noise_shape)
+        noise = torch.zeros(shape, device=self.device)
         if mode == "train":
-            chain, logprobs = self.flow.sample(features, noise.normal_(generator=generator))
+            noise = normal(shape, generator=generator, device=self.device)
+            chain, logprobs = self.flow.sample(features, noise)
             action = self._bounded(chain[:, -1])
         else:
             action = self._bounded(self.flow.integrate(features, noise[:, 0]))

@@ -12,6 +12,7 @@ from rlinf.models.control.action_flow import ActionFlow
 from rlinf.models.control.encoder import Encoder
 from rlinf.models.control.ensemble_q_policy import EnsembleQPolicy
 from rlinf.models.control.squashed_mlp_policy import log_tanh_slope
+from rlinf.models.draws import normal
 
 
 class FlowQPolicy(EnsembleQPolicy):
@@ -64,9 +65,10 @@ class FlowQPolicy(EnsembleQPolicy):
         """See ``BasePolicy``."""
         inputs = self.observe(obs)
         features = self.encoder(inputs)
-        noise = torch.zeros(features.shape[0], *self.noise_shape, device=self.device)
+        shape = (features.shape[0], *self.noise_shape)
+        noise = torch.zeros(shape, device=self.device)
         if mode == "train":
-            noise.normal_(generator=generator)
+            noise = normal(shape, generator=generator, device=self.device)
         action, logprobs, chain = self._sample(features, noise)
         output = PolicyOutput(
             logprobs=logprobs, values=None, forward_inputs={**inputs, "chain": chain, "action": action}

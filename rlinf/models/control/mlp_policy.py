@@ -15,6 +15,7 @@ from rlinf.models.control.encoder import Encoder, StateEncoder
 from rlinf.models.control.heads import gaussian_entropy, gaussian_logprob, orthogonal_mlp, run_head
 from rlinf.models.control.iql_policy import IQLPolicy
 from rlinf.models.control.squashed_mlp_policy import SquashedMLPPolicy
+from rlinf.models.draws import categorical, normal
 
 
 def build_mlp_policy(cfg: MLPPolicyConfig, *, num_values: int = 1) -> BasePolicy:
@@ -86,14 +87,13 @@ class MLPPolicy(BasePolicy):
             logits = output.log_softmax(-1)
             action = logits.argmax(-1)
             if mode == "train":
-                flat = torch.multinomial(logits.exp().flatten(0, 1), 1, generator=generator)
-                action = flat.view(-1, self.chunk)
+                action = categorical(logits.exp(), generator=generator)
             logprobs = logits.gather(-1, action.unsqueeze(-1))
             env_action = action
         else:
             action, log_std = output, self.log_std.float()
             if mode == "train":
-                noise = torch.randn(output.shape, generator=generator, device=output.device)
+                noise = normal(output.shape, generator=generator, device=output.device)
                 action = output + noise * log_std.exp()
             logprobs = gaussian_logprob(action, output, log_std)
             env_action = action * self.cfg.action_scale

@@ -14,6 +14,7 @@ from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.control.encoder import Encoder
 from rlinf.models.control.ensemble_q_policy import EnsembleQPolicy
 from rlinf.models.control.heads import ACTIVATIONS, HALF_LOG_2PI, gaussian_logprob, run_head
+from rlinf.models.draws import normal
 
 _LOG_STD_BOUNDS = (-5.0, 2.0)
 """Log standard deviations are squashed into these, as in Haarnoja et al. (2018) and CleanRL: a gradient never dies."""
@@ -71,7 +72,7 @@ class SquashedMLPPolicy(EnsembleQPolicy):
         mean, log_std = self._gaussian(self.encoder(inputs))
         raw = mean
         if mode == "train":
-            raw = mean + torch.randn(mean.shape, generator=generator, device=mean.device) * log_std.exp()
+            raw = mean + normal(mean.shape, generator=generator, device=mean.device) * log_std.exp()
         action = torch.tanh(raw)
         output = PolicyOutput(
             logprobs=_squashed_logprob(raw, mean, log_std), values=None, forward_inputs={**inputs, "action": action}

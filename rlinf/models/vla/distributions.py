@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from rlinf.models.control.heads import gaussian_entropy, gaussian_logprob
+from rlinf.models.draws import categorical, normal
 from rlinf.models.vla.action_tokens import ActionTokens, among_bins, bin_entropy, bin_logprobs
 
 
@@ -71,9 +72,7 @@ class TokenDistribution:
 
     def sample(self, generator: torch.Generator | None) -> torch.Tensor:
         """See ``ActionDistribution``: int16 bins."""
-        shape = self._logprobs.shape
-        flat = torch.multinomial(self._logprobs.exp().reshape(-1, shape[-1]), 1, generator=generator)
-        return flat.view(shape[:-1]).to(torch.int16)
+        return categorical(self._logprobs.exp(), generator=generator).to(torch.int16)
 
     def mode(self) -> torch.Tensor:
         """See ``ActionDistribution``: int16 bins."""
@@ -105,7 +104,7 @@ class NumberDistribution:
 
     def sample(self, generator: torch.Generator | None) -> torch.Tensor:
         """See ``ActionDistribution``: float32."""
-        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
+        noise = normal(self.mean.shape, generator=generator, device=self.mean.device)
         return self.mean + noise * self._log_std.exp()
 
     def mode(self) -> torch.Tensor:

@@ -20,8 +20,8 @@ from rlinf.config.schema.vla import FlowVLAConfig
 from rlinf.data.messages.embodied import PREVIOUS_ACTIONS, Observation, PolicyOutput
 from rlinf.errors import ConfigError
 from rlinf.models.base_policy import Mode, PolicyEvaluation
-from rlinf.models.control.action_flow import DiffusionNoise
 from rlinf.models.control.heads import gaussian_entropy, gaussian_logprob, run_head
+from rlinf.models.draws import normal, uniform
 from rlinf.models.lora import merged
 from rlinf.models.trainable import WeightForm
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
@@ -30,10 +30,14 @@ from rlinf.models.vla.guidance import led, requesting
 from rlinf.models.vla.layer_stack import KeysValues
 from rlinf.models.vla.published_folder import PublishedWeights, StartingWeights, initial_head, read_config
 from rlinf.models.vla.real_time import PlannedBefore, guided_velocity, prefix_weights
+from rlinf.models.vla.step_noise import LAST_NOISE_LAYER, STEP_NOISES, LearnedStepNoise
 from rlinf.models.vla.value_heads import value_head
 
 CHAIN = "chain"
-"""Where the points of a flow stand in ``forward_inputs``: float32 [N, K + 1, H, D]."""
+"""Where the points of a flow stand in ``forward_inputs``: float32 [N, K + 1, H, D]; with ``noise_steps: one`` those at
+both ends of the noisy step alone, [N, 2, H, D]."""
+STEP_IDS = "step_ids"
+"""Where the number of the noisy step stands in ``forward_inputs`` with ``noise_steps: one``: int64 [N]."""
 ACTION = "action"
 """Where recorded actions stand in ``forward_inputs``: float32 [N, H, A], normalised."""
 _TIME_CONCENTRATION = 1.5
@@ -78,15 +82,19 @@ class Prefix:
 class FlowVLAPolicy(VelocityPolicy):
     """A flow policy of which the first ``C`` of ``H`` actions, and ``A`` of ``D`` numbers, are executed.
 
-    Log-probabilities are those of the noisy steps, summed over the steps: a product of Gaussians over what is executed.
-    Everything else follows the velocity, so that nothing random is left out. Evaluation starts from 0.
+    Log-probabilities are those of the noisy steps: a product of Gaussians over what is executed, summed over the steps
+    (``chain_reduction``), or of the one step that ``noise_steps: one`` has chosen for a sample. Everything else follows
+    the velocity, so that nothing random is left out.
+
+    Values read the mean of what the expert attends to, or of the expert's output where flows start, at the mean of
+    their starts: what noise does to a flow has no part in either.
 
     Args:
         cfg: The model's keys.
         inputs: Makes records of observations.
         padded_dim: Width of padded actions and states (``D``).
-        width: Of the language model (``W``), whose mean output has a value.
-        expert_width: Of the expert.
+        width: Of the prefix's mean (``W``).
+        expert_width: Of the expert's output (``E``).
         num_values: Values per observation (``V``).
     """
 
@@ -95,14 +103,22 @@ class FlowVLAPolicy(VelocityPolicy):
     ) -> None:
         super().__init__()
         self.cfg, self.inputs, self.padded_dim, self.feature_width = cfg, inputs, padded_dim, width
-        self.noise = DiffusionNoise(cfg, expert_width)
-        self.value_head = value_head(cfg, width, num_values) if cfg.add_value_head else None
+        self.noise = STEP_NOISES[cfg.noise_method](cfg, expert_width) if cfg.has_step_noise else None
+        value_width = expert_width if cfg.value_reads_expert else width
+        self.value_head = value_head(cfg, value_width, num_values) if cfg.add_value_head else None
 
     @abc.abstractmethod
     def prefix(self, record: dict[str, torch.Tensor]) -> Prefix:
         """Return what the expert attends to; see ``FlowInputs.record``."""
 
     @abc.abstractmethod
+    def expert_output(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """Return what velocities are read from, [N, J, H, E]; see ``velocity``."""
+
+    @abc.abstractmethod
+    def velocity_of(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the published velocity, float32 [N, J, H, D], of what ``expert_output`` has returned."""
+
     def velocity(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
         """Return the published velocity at ``J`` points, which stand side by side and do not see each other.
 
@@ -115,6 +131,7 @@ class FlowVLAPolicy(VelocityPolicy):
         Returns:
             float32 [N, J, H, D].
         """
+        return self.velocity_of(self.expert_output(prefix, state, x, time))
 
     @property
     @abc.abstractmethod
@@ -122,20 +139,26 @@ class FlowVLAPolicy(VelocityPolicy):
         """The embeddings of the language model's words."""
 
     def shard_units(self) -> list[nn.Module]:
-        """See ``TrainableModel``: layers of all stacks, word embeddings, the value head."""
-        head = () if self.value_head is None else (self.value_head,)
-        return [*self.recompute_units(), self.word_embeddings, *head]
+        """See ``TrainableModel``: layers of all stacks, word embeddings, the heads of values and of learned noise."""
+        heads = [self.value_head] if self.value_head is not None else []
+        if isinstance(self.noise, LearnedStepNoise):
+            heads.append(self.noise.head)
+        return [*self.recompute_units(), self.word_embeddings, *heads]
 
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
-        """See ``BasePolicy``; all steps of a flow are evaluated in one pass."""
+        """See ``BasePolicy``; all noisy steps of a flow are evaluated in one pass."""
+        assert self.noise is not None
         chain, prefix = forward_inputs[CHAIN], self.prefix(forward_inputs)
-        begins = chain[:, :-1]
-        velocity = self.velocity(prefix, forward_inputs["state"], begins, self._times(chain.device))
-        log_stds = self.noise.log_stds(begins)
-        means = self.executed(self._drifted(begins, velocity))
+        begins, steps = chain[:, :-1], self._noisy_steps(forward_inputs)
+        times = self._times(chain.device)[steps]
+        output, values = self._outputs_and_values(prefix, forward_inputs["state"], begins, times)
+        log_stds = self.noise.log_stds(output, steps)
+        means = self.executed(self._drifted(begins, self.velocity_of(output), steps))
         logprobs = gaussian_logprob(self.executed(chain[:, 1:]), means, log_stds)
         return PolicyEvaluation(
-            logprobs=logprobs.sum(1), entropy=gaussian_entropy(log_stds).sum(1), values=self._values(prefix)
+            logprobs=self._reduced(logprobs.sum(1)),
+            entropy=self._reduced(gaussian_entropy(log_stds).sum(1)),
+            values=values,
         )
 
     def velocity_forward(
@@ -146,13 +169,14 @@ class FlowVLAPolicy(VelocityPolicy):
         start = chain[:, :1].clone()
         self.executed(start)[:, 0] = noise
         point = torch.lerp(start, chain[:, -1:], time.view(-1, 1, 1, 1))
-        velocity = self.velocity(prefix, forward_inputs["state"], point, (1.0 - time).unsqueeze(1))
+        output, values = self._outputs_and_values(prefix, forward_inputs["state"], point, (1.0 - time).unsqueeze(1))
+        velocity = self.velocity_of(output)
         target = self.executed(chain[:, -1:] - start)[:, 0]
         return VelocityEvaluation(
             velocity=-self.executed(velocity)[:, 0],
             target=target,
             saturated=torch.zeros_like(target, dtype=torch.bool),
-            values=self._values(prefix),
+            values=values,
         )
 
     @property
@@ -186,21 +210,22 @@ class FlowVLAPolicy(VelocityPolicy):
     ) -> tuple[torch.Tensor, PolicyOutput]:
         """See ``BasePolicy``."""
         record, prefix = self.observe(obs)
-        shape = (len(record["state"]), self.cfg.horizon, self.padded_dim)
-        start = torch.zeros(shape, device=self.device)
-        if mode == "train":
-            start.normal_(generator=generator).mul_(self.cfg.start_std)
-        has_noise = mode == "train" and self.cfg.noise_method == "flow_sde"
-        chain, logprobs = self.sample(prefix, record["state"], start, generator if has_noise else None)
+        start = self._start(len(record["state"]), mode, generator)
+        has_noise = mode == "train" and self.noise is not None
+        ids = self._draw_steps(len(start), generator) if has_noise and self.cfg.noise_steps == "one" else None
+        used = generator if has_noise else None
+        chain, logprobs = self.sample(prefix, record["state"], start, used, step_ids=ids)
+        kept = {CHAIN: chain} if ids is None else _ends_of_steps(chain, ids)
         actions = self.executed(chain[:, -1:])[:, 0]
-        output = PolicyOutput(logprobs=logprobs, values=self._values(prefix), forward_inputs={**record, CHAIN: chain})
+        values = self._values(prefix, record["state"])
+        output = PolicyOutput(logprobs=logprobs, values=values, forward_inputs={**record, **kept})
         return self.inputs.actions.restore(actions), output
 
     @torch.no_grad()
-    def plan_action_batch(self, obs: Observation) -> torch.Tensor:
+    def plan_action_batch(self, obs: Observation, *, generator: torch.Generator | None = None) -> torch.Tensor:
         """See ``BasePolicy``."""
         record, prefix = self.observe(obs)
-        start = torch.zeros(len(record["state"]), self.cfg.horizon, self.padded_dim, device=self.device)
+        start = self._start(len(record["state"]), "eval", generator)
         chain, _ = self.sample(prefix, record["state"], start, None, before=self._planned_before(obs))
         return self.inputs.actions.restore(chain[:, -1, :, : self.cfg.action_dim])
 
@@ -233,20 +258,23 @@ class FlowVLAPolicy(VelocityPolicy):
         """Whether acting compares velocities with and without the word for what is requested."""
         return self.cfg.guidance.type != "none" and self.cfg.guidance.scale != 1.0
 
-    def _led_velocity(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
-        """Return the velocity to act by, of ``N`` samples; see ``velocity`` and ``observe``."""
+    def _led(
+        self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the expert's output and the velocity to act by, of ``N`` samples; see ``velocity`` and ``observe``."""
         if not self.compares:
-            return self.velocity(prefix, state, x, time)
-        both = self.velocity(prefix, torch.cat([state, state]), torch.cat([x, x]), time)
-        return led(both, self.cfg.guidance.scale)
+            output = self.expert_output(prefix, state, x, time)
+            return output, self.velocity_of(output)
+        output = self.expert_output(prefix, torch.cat([state, state]), torch.cat([x, x]), time)
+        return output[: len(x)], led(self.velocity_of(output), self.cfg.guidance.scale)
 
     def _continued_velocity(
         self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor, before: PlannedBefore
     ) -> torch.Tensor:
-        """Return the velocity to act by where actions were planned before; see ``_led_velocity``, with one point."""
+        """Return the velocity to act by where actions were planned before; see ``_led``, with one point."""
 
         def velocity(point: torch.Tensor) -> torch.Tensor:
-            return self._led_velocity(prefix, state, point.unsqueeze(1), time)[:, 0]
+            return self._led(prefix, state, point.unsqueeze(1), time)[1][:, 0]
 
         return guided_velocity(velocity, x[:, 0], float(time), before).unsqueeze(1)
 
@@ -270,6 +298,7 @@ class FlowVLAPolicy(VelocityPolicy):
         start: torch.Tensor,
         generator: torch.Generator | None,
         *,
+        step_ids: torch.Tensor | None = None,
         before: PlannedBefore | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Carry noise to actions.
@@ -279,36 +308,44 @@ class FlowVLAPolicy(VelocityPolicy):
             state: [N, D].
             start: float32 [N, H, D]; where flows start.
             generator: Of the steps' noise; None has none.
+            step_ids: int64 [N]; the step of each sample that has noise. None is all steps.
             before: What leads the flow; only without noise.
 
         Returns:
             The points passed, [N, K + 1, H, D], and log-probabilities [N, C, A], 0 without noise.
         """
         times, chain = self._times(start.device), [start]
-        log_stds = self.noise.log_stds(start)
-        logprobs = torch.zeros_like(log_stds[:, 0])
+        logprobs = torch.zeros_like(self.executed(start.unsqueeze(1))[:, 0])
         for step in range(self.cfg.num_steps):
-            begin, time = chain[-1].unsqueeze(1), times[step : step + 1]
-            if before is not None:
-                velocity = self._continued_velocity(prefix, state, begin, time, before)
-            else:
-                velocity = self._led_velocity(prefix, state, begin, time)
+            begin, steps = chain[-1].unsqueeze(1), torch.tensor([step], device=start.device)
             if generator is None:
+                if before is None:
+                    _, velocity = self._led(prefix, state, begin, times[steps])
+                else:
+                    velocity = self._continued_velocity(prefix, state, begin, times[steps], before)
                 chain.append((begin - velocity / self.cfg.num_steps)[:, 0])
                 continue
-            end = self._drifted(begin, velocity, step)[:, 0]
-            noise = torch.randn(logprobs.shape, generator=generator, device=start.device)
+            assert self.noise is not None
+            output, velocity = self._led(prefix, state, begin, times[steps])
+            log_std = self.noise.log_stds(output, steps)[:, 0]
+            end = self._drifted(begin, velocity, steps)[:, 0]
             mean = self.executed(end.unsqueeze(1))[:, 0].clone()
-            reached = mean + noise * log_stds[:, step].exp()
+            reached = mean + normal(logprobs.shape, generator=generator, device=start.device) * log_std.exp()
             self.executed(end.unsqueeze(1))[:, 0] = reached
-            logprobs = logprobs + gaussian_logprob(reached, mean, log_stds[:, step])
+            logprob = gaussian_logprob(reached, mean, log_std)
+            if step_ids is not None:
+                is_noisy = (step_ids == step).view(-1, 1, 1)
+                end = torch.where(is_noisy, end, (begin - velocity / self.cfg.num_steps)[:, 0])
+                logprob = torch.where(is_noisy, logprob, 0.0)
+            logprobs = logprobs + logprob
             chain.append(end)
-        return torch.stack(chain, 1), logprobs
+        return torch.stack(chain, 1), self._reduced(logprobs)
 
     @torch.no_grad()
     def predict_values(self, obs: Observation) -> torch.Tensor:
         """See ``BasePolicy``."""
-        values = self._values(self.observe(obs)[1])
+        record, prefix = self.observe(obs)
+        values = self._values(prefix, record["state"])
         assert values is not None
         return values
 
@@ -331,20 +368,21 @@ class FlowVLAPolicy(VelocityPolicy):
             times.append(times[-1] + step)
         return torch.stack(times).to(device)
 
-    def _drifted(self, begins: torch.Tensor, velocity: torch.Tensor, first: int = 0) -> torch.Tensor:
+    def _drifted(self, begins: torch.Tensor, velocity: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
         """Return where steps end without noise [N, J, H, D]; what will have noise drifts by as much more as it takes.
 
         Args:
             begins: Where they begin, [N, J, H, D].
             velocity: There.
-            first: Number of the first of these steps.
+            steps: int64 [J] or [N, J]; their numbers.
         """
-        steps = self.cfg.num_steps
+        assert self.noise is not None
+        count = self.cfg.num_steps
         # The noise's time and velocity run from noise to actions.
-        elapsed = (1.0 - self._times(begins.device))[first : first + begins.shape[1]].view(1, -1, 1, 1)
-        ends = begins - velocity / steps
+        elapsed = (1.0 - self._times(begins.device))[steps].unsqueeze(-1).unsqueeze(-1)
+        ends = begins - velocity / count
         drift = self.noise.drift(-self.executed(velocity), self.executed(begins), elapsed)
-        drifted = self.executed(begins) + drift / steps
+        drifted = self.executed(begins) + drift / count
         chunk, size = drifted.shape[2:]
         rest = torch.cat([drifted, ends[:, :, :chunk, size:]], -1)
         return torch.cat([rest, ends[:, :, chunk:]], 2)
@@ -353,11 +391,66 @@ class FlowVLAPolicy(VelocityPolicy):
         """Return what is executed of points [N, J, H, D]: a view [N, J, C, A]."""
         return points[:, :, : self.cfg.num_action_chunks, : self.cfg.action_dim]
 
-    def _values(self, prefix: Prefix) -> torch.Tensor | None:
+    def _start(self, count: int, mode: Mode, generator: torch.Generator | None) -> torch.Tensor:
+        """Return where flows start, float32 [N, H, D]."""
+        shape = (count, self.cfg.horizon, self.padded_dim)
+        if mode == "train":
+            return normal(shape, generator=generator, device=self.device).mul_(self.cfg.start_std)
+        if self.cfg.eval_start == "normal" and generator is not None:
+            return normal(shape, generator=generator, device=self.device)
+        return torch.zeros(shape, device=self.device)
+
+    def _draw_steps(self, count: int, generator: torch.Generator | None) -> torch.Tensor:
+        """Return the noisy step of each sample, int64 [N]."""
+        num_steps = self.cfg.num_steps - self.cfg.ignore_last
+        return (uniform(count, generator=generator) * num_steps).long().to(self.device)
+
+    def _noisy_steps(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the numbers of the steps between the points of a chain, int64 [K], or [N, 1] of one each."""
+        if STEP_IDS in forward_inputs:
+            return forward_inputs[STEP_IDS].unsqueeze(1)
+        return torch.arange(self.cfg.num_steps, device=forward_inputs[CHAIN].device)
+
+    def _reduced(self, sums: torch.Tensor) -> torch.Tensor:
+        """Return what ``chain_reduction`` makes of sums over the noisy steps."""
+        return sums / (self.cfg.num_steps + 1) if self.cfg.chain_reduction == "mean" else sums
+
+    def _outputs_and_values(
+        self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the expert's output at points and the values of the observations; see ``expert_output``.
+
+        Both come from one pass: where values read the expert, their point stands next to the others.
+        """
+        if self.value_head is None or not self.cfg.value_reads_expert:
+            return self.expert_output(prefix, state, x, time), self._values(prefix, state)
+        points = torch.cat([x, torch.zeros_like(x[:, :1])], 1)
+        output = self.expert_output(prefix, state, points, torch.cat([time, torch.ones_like(time[..., :1])], -1))
+        return output[:, :-1], self._value_of(output[:, -1])
+
+    def _values(self, prefix: Prefix, state: torch.Tensor) -> torch.Tensor | None:
+        """Return the values of observations, float32 [N, V]; see ``expert_output``."""
         if self.value_head is None:
             return None
-        mean = prefix.mean()
-        return run_head(self.value_head, mean.detach() if self.cfg.value_detach else mean)
+        if not self.cfg.value_reads_expert:
+            return self._value(prefix.mean())
+        first = torch.zeros(len(state), 1, self.cfg.horizon, self.padded_dim, device=state.device)
+        return self._value_of(self.expert_output(prefix, state, first, first.new_ones(1))[:, 0])
+
+    def _value_of(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the values [N, V] of what the expert has made [N, H, E] of where flows start."""
+        seen = output if self.cfg.value_input == "expert_mean" else output[:, : self.cfg.num_action_chunks]
+        return self._value(seen.mean(1))
+
+    def _value(self, features: torch.Tensor) -> torch.Tensor:
+        assert self.value_head is not None
+        return run_head(self.value_head, features.detach() if self.cfg.value_detach else features)
+
+
+def _ends_of_steps(chain: torch.Tensor, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return what is kept of chains [N, K + 1, H, D] of which one step each, int64 [N], has noise."""
+    ends = ids.unsqueeze(1) + torch.arange(2, device=ids.device)
+    return {CHAIN: chain[torch.arange(len(chain), device=ids.device).unsqueeze(1), ends], STEP_IDS: ids}
 
 
 def time_embedding(time: torch.Tensor, width: int) -> torch.Tensor:
@@ -418,10 +511,12 @@ def freeze(parts: Mapping[str, nn.Module], names: Sequence[str]) -> None:
 
 
 def starting_weights(policy: FlowVLAPolicy, published: PublishedWeights, folder: Path) -> StartingWeights:
-    """Return the published weights, and first ones of a new value head."""
-    seed, last = torch.initial_seed(), f"value_head.{2 * len(policy.cfg.value_hidden_dims)}."
+    """Return the published weights, and first ones of new heads: of values and of learned noise."""
+    seed = torch.initial_seed()
+    last = {"value_head.": f"value_head.{2 * len(policy.cfg.value_hidden_dims)}.", "noise.head.": LAST_NOISE_LAYER}
 
     def new(name: str, shape: Sequence[int]) -> torch.Tensor | None:
-        return initial_head(name, shape, seed=seed, last=last) if name.startswith("value_head.") else None
+        head = next((head for head in last if name.startswith(head)), None)
+        return None if head is None else initial_head(name, shape, seed=seed, last=last[head])
 
     return StartingWeights(policy, published, new=new, folder=folder, cfg=policy.cfg)

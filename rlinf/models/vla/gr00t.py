@@ -132,12 +132,17 @@ class Gr00tPolicy(FlowVLAPolicy):
         state = head.state_encoder(record["state"].to(seen.dtype), self.embodiment)
         return Gr00tPrefix(keys_values=[], there=there, output=seen, state=state)
 
-    def velocity(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    def velocity_of(self, output: torch.Tensor) -> torch.Tensor:
+        """See ``FlowVLAPolicy``; the model's own runs from noise to actions."""
+        velocity: torch.Tensor = self.action_head.action_decoder(output, self.embodiment)
+        return -velocity.float()
+
+    def expert_output(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
         """See ``FlowVLAPolicy``; the prefix holds the state, and this model's own time runs from 0, noise, to 1."""
         assert isinstance(prefix, Gr00tPrefix)
         own = (1.0 - time.double()) * self.action_head.num_buckets
         bucket = (own + _ROUNDING).long().expand(x.shape[:2])
-        velocity = self.action_head.velocity(
+        return self.action_head.output(
             x.to(prefix.output.dtype),
             bucket=bucket,
             state=prefix.state,
@@ -145,7 +150,6 @@ class Gr00tPolicy(FlowVLAPolicy):
             there=prefix.there,
             embodiment=self.embodiment,
         )
-        return -velocity.float()
 
     def supervised_draws(self, count: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """See ``FlowVLAPolicy``; a part of the times is noise alone."""

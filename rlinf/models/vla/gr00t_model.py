@@ -231,7 +231,7 @@ class ActionHead(nn.Module):
         self.vl_self_attention = SelfAttentionTransformer(shape.mixing)
         self.position_embedding = None if shape.num_positions is None else nn.Embedding(shape.num_positions, width)
 
-    def velocity(
+    def output(
         self,
         x: torch.Tensor,
         *,
@@ -241,7 +241,7 @@ class ActionHead(nn.Module):
         there: torch.Tensor,
         embodiment: int,
     ) -> torch.Tensor:
-        """Return the published velocity, from noise to actions, [N, J, H, D].
+        """Return what ``action_decoder`` makes velocities of, [N, J, H, E].
 
         Args:
             x: [N, J, H, D].
@@ -257,9 +257,8 @@ class ActionHead(nn.Module):
             actions = actions + self.position_embedding(torch.arange(horizon, device=x.device))
         first = torch.cat([state.unsqueeze(1), self.future_tokens.weight.expand(len(x), -1, -1)], 1)
         tokens = torch.cat([first.unsqueeze(1).expand(-1, num_points, -1, -1), actions], 2)
-        output = self.model(tokens, bucket=bucket, seen=seen, there=there)
-        velocity: torch.Tensor = self.action_decoder(output[:, :, -horizon:], embodiment)
-        return velocity
+        output: torch.Tensor = self.model(tokens, bucket=bucket, seen=seen, there=there)
+        return output[:, :, -horizon:]
 
 
 def _pixels(image: torch.Tensor) -> torch.Tensor:

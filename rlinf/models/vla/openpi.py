@@ -67,14 +67,13 @@ class PiPolicy(FlowVLAPolicy):
         there = record.get("image_mask", mask.new_ones(len(mask), len(images)))
         return self.paligemma_with_expert.prefix(images, record["token_ids"], torch.cat([there, mask], 1))
 
-    def velocity(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    def velocity_of(self, output: torch.Tensor) -> torch.Tensor:
         """See ``FlowVLAPolicy``."""
-        output = self.expert_output(prefix, state, x, time)
         velocity: torch.Tensor = self.action_out_proj(output.to(self.action_out_proj.weight.dtype))
         return velocity.float()
 
     def expert_output(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
-        """Return what velocities are read from, [N, J, H, E]; see ``velocity``."""
+        """See ``FlowVLAPolicy``."""
         num_points, horizon = x.shape[1:3]
         embedded = self.action_in_proj(x.to(self.action_in_proj.weight.dtype))
         moments = time_embedding(time, embedded.shape[-1]).to(embedded.dtype).unsqueeze(-2).expand_as(embedded)

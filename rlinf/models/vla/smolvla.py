@@ -75,7 +75,12 @@ class SmolVLAPolicy(FlowVLAPolicy):
         state = self.state_proj(record["state"].to(self.state_proj.weight.dtype))
         return self.vlm_with_expert.prefix(images, record["token_ids"], torch.cat([there, mask], 1), state)
 
-    def velocity(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    def velocity_of(self, output: torch.Tensor) -> torch.Tensor:
+        """See ``FlowVLAPolicy``."""
+        velocity: torch.Tensor = self.action_out_proj(output.to(self.action_out_proj.weight.dtype))
+        return velocity.float()
+
+    def expert_output(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
         """See ``FlowVLAPolicy``; the prefix holds the state."""
         num_points, horizon = x.shape[1:3]
         embedded = self.action_in_proj(x.to(self.action_in_proj.weight.dtype))
@@ -90,10 +95,8 @@ class SmolVLAPolicy(FlowVLAPolicy):
             positions=positions,
             before=prefix.keys_values,
         )
-        velocity: torch.Tensor = self.action_out_proj(
-            output.view(*embedded.shape).to(self.action_out_proj.weight.dtype)
-        )
-        return velocity.float()
+        of_actions: torch.Tensor = output.view(*embedded.shape)
+        return of_actions
 
     @property
     def word_embeddings(self) -> nn.Module:

@@ -17,6 +17,7 @@ from rlinf.envs.scripted import make_scripted_policy
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
+from rlinf.models.draws import uniform
 
 Expert = Callable[[Observation], torch.Tensor]
 """Maps ``B`` observations to actions as the environment takes them: float32 [B, C, A], or int64 [B, C] if discrete."""
@@ -67,7 +68,7 @@ class Teacher:
         label = self.policy.forward_inputs_of(obs, chosen)["action"]
         output = with_actions(self.policy, obs, actions, output)
         if self.loss.takeover_distance is None:
-            draws = torch.rand(len(chosen), generator=generator, device=generator.device if generator else None)
+            draws = uniform(len(chosen), generator=generator)
             expert_mask = draws.to(actions.device) < self.beta
             labelled = torch.ones_like(expert_mask)
         else:

@@ -15,6 +15,7 @@ from rlinf.envs.scripted import ScriptedPolicy, make_scripted_policy
 from rlinf.hybrid_engines.inference_backends import compile_layers
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.models.base_policy import BasePolicy, Mode
+from rlinf.models.draws import SlotGenerator
 from rlinf.models.policy_conformance import check_output
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
@@ -124,7 +125,7 @@ class MultiStepRolloutWorker(Worker):
             return
         assert self.cfg.env.eval is not None
         for epoch in range(self.cfg.env.eval.rollout_epoch):
-            self._rollout_epoch("eval", self._generator("collection", self._rank, epoch))
+            self._rollout_epoch("eval", self._slot_generator("eval", "collection", epoch))
 
     def _serve(self, balancer: LoadBalancer) -> None:
         """Answer requests until the end of a rollout; some may be of the next one already."""
@@ -168,16 +169,30 @@ class MultiStepRolloutWorker(Worker):
 
     def _generator(self, purpose: str, *place: int) -> torch.Generator:
         """Return the random generator of a purpose in a place: ranks and numbers that name it."""
-        first, *others = place
-        seed = derive_seed(self.cfg.actor.seed, "rollout", first, purpose, *others)
-        return torch.Generator(self.device).manual_seed(seed)
+        return torch.Generator(self.device).manual_seed(self._seed(purpose, *place))
+
+    def _slot_generator(self, mode: Mode, purpose: str, *place: int) -> SlotGenerator:
+        """Return that of this rank's environments, whose streams are those of all of them on a single rank."""
+        cfg: EnvConfig | None = self.cfg.env.train if mode == "train" else self.cfg.env.eval
+        assert cfg is not None
+        num_slots = cfg.total_num_envs // (self.cfg.rollout.pipeline_stage_num if mode == "train" else 1)
+        return SlotGenerator(
+            self.device,
+            seed=self._seed(purpose, self._rank, *place),
+            shared_seed=self._seed(purpose, 0, *place),
+            slots=torch.arange(num_slots).chunk(self._world_size)[self._rank],
+            num_slots=num_slots,
+        )
+
+    def _seed(self, purpose: str, first: int, *others: int) -> int:
+        return derive_seed(self.cfg.actor.seed, "rollout", first, purpose, *others)
 
     def _generate_bound(self, step: int) -> None:
         if self.teacher is not None:
             self.teacher.begin(step)
         chunks = self._num_chunk_steps("train")
         for epoch in range(self.cfg.env.train.rollout_epoch):
-            collectors = self._rollout_epoch("train", self._generator("actions", self._rank, step, epoch))
+            collectors = self._rollout_epoch("train", self._slot_generator("train", "actions", step, epoch))
             for stage, collector in enumerate(collectors):
                 rewards = None if self.rewards is None else self.rewards.collect(stage, chunks)
                 self.delivery.send(collector, env_ids=self._env_ids(stage), epoch=epoch, rewards=rewards)
@@ -230,7 +245,7 @@ class MultiStepRolloutWorker(Worker):
         if self.scripted is not None:
             return self.scripted(obs), None
         if self.cfg.actor.model.inference_delay is not None:
-            return self.model.plan_action_batch(obs), None
+            return self.model.plan_action_batch(obs, generator=generator), None
         collection = None if self.cfg.env.eval is None else self.cfg.env.eval.data_collection
         explores = collection is not None and collection.enabled and collection.policy == "sample"
         actions, _ = self.model.predict_action_batch(obs, mode="train" if explores else "eval", generator=generator)

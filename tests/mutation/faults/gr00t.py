@@ -102,8 +102,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{SOURCE}/gr00t_model.py",
-        "self.action_decoder(output[:, :, -horizon:], embodiment)",
-        "self.action_decoder(output[:, :, :horizon], embodiment)",
+        "return output[:, :, -horizon:]",
+        "return output[:, :, :horizon]",
         GR00T,
         "velocities are read from tokens that are no actions",
     ),

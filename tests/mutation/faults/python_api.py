@@ -206,8 +206,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/control/flow_policy.py",
-        "torch.zeros(features.shape[0], *self.flow.noise_shape",
-        "torch.zeros(len(features), *self.flow.noise_shape",
+        "shape = (features.shape[0], *self.flow.noise_shape",
+        "shape = (len(features), *self.flow.noise_shape",
         _EXPORTED_KINDS,
         "an exported flow takes batches of one size alone",
     ),

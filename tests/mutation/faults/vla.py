@@ -168,8 +168,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{SOURCE}/flow_vla.py",
-        "[:, 0].clone()",
-        "[:, 0]",
+        "mean = self.executed(end.unsqueeze(1))[:, 0].clone()",
+        "mean = self.executed(end.unsqueeze(1))[:, 0]",
         PI,
         "the mean of a step is overwritten by what it reached",
     ),

@@ -108,8 +108,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/vla/flow_vla.py",
-        "start.normal_(generator=generator).mul_(self.cfg.start_std)",
-        "start.normal_(generator=generator)",
+        "return normal(shape, generator=generator, device=self.device).mul_(self.cfg.start_std)",
+        "return normal(shape, generator=generator, device=self.device)",
         PI,
         "training starts from noise, whatever the recipe says",
     ),
@@ -276,8 +276,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/vla/flow_vla.py",
-        "(1.0 - time).unsqueeze(1))",
-        "time.unsqueeze(1))",
+        "point, (1.0 - time).unsqueeze(1)",
+        "point, time.unsqueeze(1)",
         PI,
         "the velocity of a mixture is computed at the time of another",
     ),

@@ -21,6 +21,8 @@ PI = {f"{MODEL}.model_type": "openpi", f"{MODEL}.variant": "pi0", f"{MODEL}.stat
 STEERED = PI | SAC
 RLT = {"algorithm": {"adv_type": "rlt_td3", "loss_type": "rlt_td3"}}
 REFINED = STEERED | RLT | {f"{MODEL}.refine_actions": True}
+ODE, LEARNED = ({f"{MODEL}.noise_method": method} for method in ("flow_ode", "flow_noise"))
+ONE = {f"{MODEL}.noise_steps": "one"}
 NFT = {"algorithm": {"adv_type": "raw", "loss_type": "embodied_nft"}}
 DAGGER: dict[str, Any] = {"algorithm": {"adv_type": "embodied_dagger", "loss_type": "embodied_dagger"}}
 DAGGER["algorithm"] |= {"expert": {"expert_type": "scripted", "policy": "metaworld"}}
@@ -50,6 +52,19 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "Add value_head",
     ),
     ({f"{MODEL}.lora_whole_modules": ["scale"]}, f"{MODEL}.lora_whole_modules", "without actor.model.is_lora"),
+    (PI | {f"{MODEL}.noise_range": [0.1, 0.2]}, f"{MODEL}.noise_range", "by noise_method=flow_sde"),
+    (PI | LEARNED | {f"{MODEL}.noise_level": 0.3}, f"{MODEL}.noise_level", "by noise_method=flow_noise"),
+    (PI | LEARNED | {f"{MODEL}.noise_range": [0.2, 0.1]}, f"{MODEL}.noise_range", "Set it to [0.08, 0.16]"),
+    (PI | LEARNED | {f"{MODEL}.noise_range": [0.2]}, f"{MODEL}.noise_range", "Set it to [0.08, 0.16]"),
+    (PI | {"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "actor.model.noise_method=flow_noise"),
+    (PI | ODE | {f"{MODEL}.noise_steps": "one"}, f"{MODEL}.noise_steps", "by noise_method=flow_ode"),
+    (PI | {f"{MODEL}.ignore_last": True}, f"{MODEL}.ignore_last", "with actor.model.noise_steps=all"),
+    (PI | ONE | {f"{MODEL}.chain_reduction": "mean"}, f"{MODEL}.chain_reduction", "noise_steps=one"),
+    (PI | ONE | {f"{MODEL}.ignore_last": True, f"{MODEL}.num_steps": 1}, f"{MODEL}.ignore_last", "no step is left"),
+    (PI | NFT | ONE, f"{MODEL}.noise_steps", "Set it to all"),
+    (PI | {f"{MODEL}.value_input": "expert_mean"}, f"{MODEL}.value_input", "without actor.model.add_value_head"),
+    (STEERED | {f"{MODEL}.eval_start": "zeros"}, f"{MODEL}.eval_start", "which leaves the flow as it is"),
+    (PI | NFT | {f"{MODEL}.is_lora": True}, f"{MODEL}.is_lora", "compares with a copy of all weights"),
     (PI | {f"{MODEL}.noise_policy": {"image_size": 32}}, f"{MODEL}.noise_policy", "without actor.model.add_q_head"),
     (STEERED | {f"{MODEL}.freeze": ["vision"]}, f"{MODEL}.freeze", "which leaves the flow as it is"),
     (STEERED | {f"{MODEL}.noise_level": 0.1}, f"{MODEL}.noise_level", "which leaves the flow as it is"),

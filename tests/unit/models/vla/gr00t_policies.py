@@ -52,6 +52,7 @@ def gr00t_policy(folder: Path, **keys: Any) -> Gr00tPolicy:
     if not (folder / "config.json").exists():
         write_gr00t(folder)
     base: dict[str, Any] = {"action_dim": 3, "state_dim": 3, "num_action_chunks": 2, "horizon": 6, "embodiment_id": 2}
+    base["eval_start"] = "zeros"
     torch.manual_seed(0)
     cfg = Gr00tConfig(model_type="gr00t", model_path=str(folder), **{**base, "max_prompt_length": 48, **keys})
     policy = get_policy(cfg)

@@ -68,6 +68,7 @@ def pi_policy(folder: Path, variant: str, **keys: Any) -> PiPolicy:
         "num_action_chunks": 2,
         "horizon": 6,
         "num_steps": 5,
+        "eval_start": "zeros",
         "max_prompt_length": 32,
         "variant": variant,
         "norm_scheme": "quantiles" if variant == "pi05" else "mean_std",

@@ -56,6 +56,7 @@ def smolvla_policy(folder: Path, **keys: Any) -> SmolVLAPolicy:
     if not (folder / "config.json").exists():
         write_smolvla(folder)
     base: dict[str, Any] = {"action_dim": 3, "state_dim": 3, "num_action_chunks": 2, "horizon": 6, "num_steps": 5}
+    base["eval_start"] = "zeros"
     torch.manual_seed(0)
     policy = get_policy(SmolVLAConfig(model_type="smolvla", model_path=str(folder), **{**base, **keys}))
     assert isinstance(policy, SmolVLAPolicy)

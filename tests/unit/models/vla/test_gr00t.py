@@ -90,8 +90,8 @@ def test_padding_is_invisible(tmp_path: Path) -> None:
 def test_moments_are_the_published_buckets(steps: int, buckets: list[int], tmp_path: Path) -> None:
     policy = gr00t_policy(tmp_path, num_steps=steps)
     seen: list[torch.Tensor] = []
-    velocity = policy.action_head.velocity
-    policy.action_head.velocity = lambda x, **keys: seen.append(keys["bucket"]) or velocity(x, **keys)
+    output = policy.action_head.output
+    policy.action_head.output = lambda x, **keys: seen.append(keys["bucket"]) or output(x, **keys)
     policy.predict_action_batch(obs_of(), mode="eval")
     assert [bucket.tolist() for bucket in seen] == [[[bucket]] * 3 for bucket in buckets]
 

@@ -20,6 +20,7 @@ from tests.unit.workers.post_office import PostOffice
 
 CHUNKS = 3
 ENVS = 4
+OBS = {"gym_cartpole_ppo_mlp": 4, "gym_pendulum_ppo_mlp": 3}
 KEYS = (
     *(
         f"env.{mode}.{key}={CHUNKS}"
@@ -122,10 +123,32 @@ def test_what_is_sampled_depends_on_step_epoch_and_rank_and_on_nothing_else() ->
         assert first != second, "two rollout epochs of a step"
         return first, second
 
-    base = sample(1)
-    assert sample(1) == base
+    base = sample(3)
+    assert sample(3) == base
     assert sample(2)[0] not in base
-    assert sample(1, rank=1)[0] not in base
+    assert sample(3, rank=1) != base
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("name", ["gym_cartpole_ppo_mlp", "gym_pendulum_ppo_mlp"])
+def test_any_number_of_ranks_samples_the_same_actions(name: str, stages: int) -> None:
+    def sample(world_size: int) -> torch.Tensor:
+        keys = (f"rollout.pipeline_stage_num={stages}",)
+        worlds = [World(*keys, rank=rank, world_size=world_size, name=name) for rank in range(world_size)]
+        generators = [world.worker._slot_generator("train", "actions", 1, 0) for world in worlds]
+        obs = {"states": torch.randn(ENVS // stages, OBS[name], generator=torch.Generator().manual_seed(0))}
+        parts = [{"states": rows} for rows in obs["states"].chunk(world_size)]
+        chosen = [
+            torch.cat(
+                [worlds[0].policy.predict_action_batch(part, mode="train", generator=generator)[0] for _ in "ab"], 1
+            )
+            for part, generator in zip(parts, generators, strict=True)
+        ]
+        return torch.cat(chosen)
+
+    together = sample(1)
+    assert together.unique().numel() > 1
+    torch.testing.assert_close(sample(2), together)
 
 
 def test_evaluation_takes_the_most_likely_actions() -> None:
