@@ -81,6 +81,8 @@ MEANINGS = {
         "actor_loss": "the policy's part of the loss",
         "actor_reverse_kl": "mean divergence of a token from the teacher's (`loss_type: opd`)",
         "actor_ratio": "mean ratio of the current to the old policy",
+        "actor_ratio_max": "largest of these ratios",
+        "optimizer_steps": "optimizer steps that `algorithm.early_stop_kl` has let be made",
         "actor_approx_kl": "divergence of the old from the current policy, by k3",
         "actor_clip_fraction": "share of entries that were clipped",
         "actor_dual_clip_fraction": "share of entries that the dual clip bounded",

@@ -92,7 +92,7 @@ def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return torch.where(mask, values, torch.zeros_like(values)).sum()
 
 
-LARGEST = frozenset({"mismatch_max_probability_difference"})
+LARGEST = frozenset({"mismatch_max_probability_difference", "actor_ratio_max"})
 """Metrics that are the largest of something: their pairs are (largest, 1), and are not added up."""
 
 

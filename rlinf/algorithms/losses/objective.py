@@ -27,7 +27,7 @@ def compute_objective(output: LossOutput, inputs: LossInputs, cfg: LossConfig) -
 
     Returns:
         Scalar loss, and metrics as (sum, count) pairs: those of ``output`` and of the terms, the policy's part alone
-        (``output.name``), ``actor_entropy``, ``actor_kl_ref`` and ``total_loss``.
+        (``output.name``), ``actor_ratio_max``, ``actor_entropy``, ``actor_kl_ref`` and ``total_loss``.
 
     Raises:
         AlgorithmError: A weight without its tensor, or shapes that differ.
@@ -35,6 +35,8 @@ def compute_objective(output: LossOutput, inputs: LossInputs, cfg: LossConfig) -
     how = cfg.loss_agg_func if isinstance(cfg, PolicyLossConfig) else "token-mean"
     loss = _aggregate(output.per_entry, inputs, how)
     metrics = masked_metrics(inputs.loss_mask, **output.metrics) if output.metrics else {}
+    if "actor_ratio" in output.metrics:
+        metrics["actor_ratio_max"] = _largest(output.metrics["actor_ratio"], inputs.loss_mask)
     metrics[output.name] = _loss_metric(loss, inputs)
     if isinstance(cfg, RegularizedLossConfig):
         mean_entropy, metrics["actor_entropy"] = _entropy(inputs)
@@ -109,3 +111,10 @@ def _kl_to_reference(inputs: LossInputs, kind: str) -> tuple[torch.Tensor | None
     logprobs, reference, old = (inputs.masked(name) for name in ("logprobs", "ref_logprobs", "old_logprobs"))
     kl = estimate_kl(logprobs, reference, kind, old)
     return kl, masked_metric(kl, inputs.loss_mask)
+
+
+def _largest(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the largest of the values in the mask, which are not negative, as a pair of ``LARGEST``."""
+    counted = torch.where(mask, values.detach(), torch.zeros_like(values)).flatten()
+    largest = torch.cat([counted, counted.new_zeros(1)]).amax()
+    return torch.stack((largest, mask.any().to(largest)))

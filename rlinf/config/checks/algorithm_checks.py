@@ -207,6 +207,13 @@ def check_loss_keys(check: Check[EmbodiedConfig]) -> None:
         check.unused(check.cfg.algorithm, ("entropy_type",), "algorithm", "while algorithm.entropy_bonus is 0")
 
 
+def check_early_stop(check: Check[EmbodiedConfig]) -> None:
+    """Only updates by ratios of the current to the old policy know how far it has gone."""
+    algorithm = check.cfg.algorithm
+    if algorithm.loss.learner != "on_policy" or not algorithm.loss.needs_logprobs:
+        check.unused(algorithm, ("early_stop_kl",), "algorithm", f"by loss_type={algorithm.loss_type}")
+
+
 RULES = (
     check_value_head,
     check_levels,
@@ -215,4 +222,5 @@ RULES = (
     check_teacher,
     check_recomputed_logprobs,
     check_loss_keys,
+    check_early_stop,
 )

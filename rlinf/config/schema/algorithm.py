@@ -547,6 +547,9 @@ class EmbodiedAlgorithmConfig(AlgorithmConfig):
     """Take the log-probabilities of the policy that acted from the actor, before its first update, rather than from the
     rollout: one more forward pass, after which the first ratio is 1 also where rollouts are in bf16 and training is
     not. ``rollout/mismatch_*`` say how far the two differ."""
+    early_stop_kl: PositiveFloat | None = None
+    """End a step's updates before the optimizer step at which ``actor_approx_kl``, the divergence of the old from the
+    current policy, exceeds this; the first one is always made. null makes them all."""
     teacher: PolicyTeacherConfig | None = None
     """A policy that takes the place of the initial one wherever the policy is compared with a reference: in the
     advantages of ``adv_type: opd``, and in ``kl_beta``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,7 +20,7 @@ from rlinf.algorithms.types import add_metrics
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.data.messages.embodied import Trajectory
-from rlinf.errors import NumericalError
+from rlinf.errors import AlgorithmError, NumericalError
 from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.models.policy_conformance import check_evaluation
@@ -138,6 +139,7 @@ class PolicyLearner(EmbodiedLearner):
             Metrics over all ranks, micro-batches and optimizer steps.
 
         Raises:
+            AlgorithmError: ``early_stop_kl`` with a loss that reports no divergence.
             NumericalError: A gradient is not finite.
         """
         assert self.samples is not None
@@ -149,22 +151,46 @@ class PolicyLearner(EmbodiedLearner):
             samples = replace(samples, proximal_logprobs=proximal)
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
-        num_epochs = self.algorithm.update_epoch
-        for epoch in range(num_epochs):
-            minibatches = self.plan(step=step, epoch=epoch)
-            first = ((step - 1) * num_epochs + epoch) * len(minibatches)
-            for number, minibatch in enumerate(minibatches, start=first):
-                plan = plan_micro_batches(
-                    minibatch, ownership, rank=self.engine.rank, micro_batch_size=self.actor.micro_batch_size
-                )
-                add_metrics(sums, self.forward_backward(samples, plan))
-                if self.frames is not None:
-                    add_metrics(sums, self.frames.forward_backward(number, weight=self.actor.sft_loss_weight))
-                steps.append(self.engine.step())
+        for number, minibatch in self._minibatches(step):
+            plan = plan_micro_batches(
+                minibatch, ownership, rank=self.engine.rank, micro_batch_size=self.actor.micro_batch_size
+            )
+            found = self.forward_backward(samples, plan)
+            add_metrics(sums, found)
+            if steps and self._is_too_far(found):
+                self.engine.model.zero_grad()
+                break
+            if self.frames is not None:
+                add_metrics(sums, self.frames.forward_backward(number, weight=self.actor.sft_loss_weight))
+            steps.append(self.engine.step())
         valid = samples.action_mask.any(-1).cpu()
         self.policy.update_statistics(samples.forward_inputs, valid, self.engine.all_reduce)
         self.samples = None
-        return metrics_over_ranks(self.engine, sums, steps)
+        metrics = metrics_over_ranks(self.engine, sums, steps)
+        return metrics if self.algorithm.early_stop_kl is None else metrics | {"optimizer_steps": float(len(steps))}
+
+    def _minibatches(self, step: int) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield the minibatches of a step's update epochs, each with its number in the run; see ``plan``."""
+        num_epochs = self.algorithm.update_epoch
+        for epoch in range(num_epochs):
+            minibatches = self.plan(step=step, epoch=epoch)
+            yield from enumerate(minibatches, start=((step - 1) * num_epochs + epoch) * len(minibatches))
+
+    def _is_too_far(self, found: MetricSums) -> bool:
+        """Return whether a minibatch, over all ranks, shows a policy beyond ``algorithm.early_stop_kl``.
+
+        Raises:
+            AlgorithmError: The loss does not say how far the policy is.
+        """
+        if self.algorithm.early_stop_kl is None:
+            return False
+        if "actor_approx_kl" not in found:
+            raise AlgorithmError(
+                f"algorithm.early_stop_kl: loss_type={self.algorithm.loss_type} reports no actor_approx_kl. Remove the "
+                "key, or let the loss return that metric."
+            )
+        total, count = self.engine.all_reduce(found["actor_approx_kl"].to(self.engine.device)).tolist()
+        return bool(total > self.algorithm.early_stop_kl * count)
 
     def plan(self, *, step: int, epoch: int) -> list[torch.Tensor]:
         """Return the minibatches of an update epoch: int64 [global_batch_size] of global sample numbers each."""

@@ -22,6 +22,7 @@ POLICY = within(
     "keys_of_the_recipe_reach_the_advantages",
     "samples_do_not_depend_on_the_order_in_which_trajectories_arrive",
     "an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics",
+    "an_update_ends_where_the_policy_has_gone_too_far",
     "the_decoupled_loss_is_given_the_policy_at_the_start_of_the_update",
     "a_reward_that_is_not_finite_is_an_error_before_anything_is_learned",
 )
@@ -130,11 +131,11 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "            for number, minibatch in enumerate(minibatches, start=first):\n",
-        "            for number, minibatch in enumerate(minibatches, start=first):\n"
-        "                if self.algorithm.loss.needs_proximal_logprobs:\n"
-        "                    now = compute_logprobs(self.engine, samples.forward_inputs, micro_batch_size=48)\n"
-        "                    samples = replace(samples, proximal_logprobs=now)\n",
+        "        for number, minibatch in self._minibatches(step):\n",
+        "        for number, minibatch in self._minibatches(step):\n"
+        "            if self.algorithm.loss.needs_proximal_logprobs:\n"
+        "                now = compute_logprobs(self.engine, samples.forward_inputs, micro_batch_size=48)\n"
+        "                samples = replace(samples, proximal_logprobs=now)\n",
         POLICY,
         "the proximal log-probabilities are computed anew for every minibatch",
     ),
@@ -238,12 +239,12 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "        for epoch in range(num_epochs):",
+        "        for number, minibatch in self._minibatches(step):\n",
         "        policy = self.engine.model\n"
         "        policy.update_statistics(\n"
         "            samples.forward_inputs, samples.action_mask.any(-1), self.engine.all_reduce\n"
         "        )\n"
-        "        for epoch in range(num_epochs):",
+        "        for number, minibatch in self._minibatches(step):\n",
         POLICY,
         "statistics of observations move before the update",
     ),
@@ -267,6 +268,27 @@ FAULTS: list[Fault] = [
         "if False:",
         POLICY,
         "advantages that are not finite are trained",
+    ),
+    Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "total > self.algorithm.early_stop_kl * count",
+        "total < self.algorithm.early_stop_kl * count",
+        POLICY,
+        "updates end where the policy has not gone far",
+    ),
+    Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "if steps and self._is_too_far(found):",
+        "if self._is_too_far(found):",
+        POLICY,
+        "no step is made with old rollouts",
+    ),
+    Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "                self.engine.model.zero_grad()\n",
+        "",
+        POLICY,
+        "what was not learned is learned in the next update",
     ),
     # Velocities
     Fault(

@@ -96,6 +96,20 @@ FAULTS: list[Fault] = [
     # Entropy and KL
     Fault(
         "rlinf/algorithms/losses/objective.py",
+        "counted.new_zeros(1)]).amax()",
+        "counted.new_zeros(1)]).mean()",
+        ("tests/unit/algorithms/losses/test_ppo.py",),
+        "the largest ratio is a mean",
+    ),
+    Fault(
+        "rlinf/algorithms/types.py",
+        ', "actor_ratio_max"})',
+        "})",
+        ("tests/unit/algorithms/test_types.py",),
+        "largest ratios are averaged",
+    ),
+    Fault(
+        "rlinf/algorithms/losses/objective.py",
         "loss = loss - cfg.entropy_bonus * mean_entropy",
         "loss = loss + cfg.entropy_bonus * mean_entropy",
         LOSSES,

@@ -89,11 +89,11 @@ def test_the_effective_sample_size_is_that_of_the_weights() -> None:
 
 
 def test_pairs_are_added_up_but_of_the_largest_one_is_kept() -> None:
-    sums = {}
+    sums, names = {}, ("mismatch_max_probability_difference", "actor_ratio_max")
     for total, count, largest in ((1.0, 2.0, 0.3), (5.0, 1.0, 0.2)):
         pairs = {"loss": torch.tensor([total, count])}
-        add_metrics(sums, pairs | {"mismatch_max_probability_difference": torch.tensor([largest, 1.0])})
+        add_metrics(sums, pairs | {name: torch.tensor([largest, 1.0]) for name in names})
     add_metrics(sums, {"other": torch.tensor([3.0, 1.0])})
     largest = pytest.approx([0.3, 1.0])
-    expected = {"loss": [6.0, 3.0], "other": [3.0, 1.0], "mismatch_max_probability_difference": largest}
+    expected = {"loss": [6.0, 3.0], "other": [3.0, 1.0], **dict.fromkeys(names, largest)}
     assert {name: pair.tolist() for name, pair in sums.items()} == expected

@@ -47,6 +47,7 @@ def test_clipping_is_pessimistic_on_both_sides() -> None:
     assert numbers["actor_loss"] == pytest.approx(loss.item())
     assert numbers["total_loss"] == pytest.approx(loss.item())
     assert numbers["actor_ratio"] == pytest.approx(5.1 / 5)
+    assert numbers["actor_ratio_max"] == pytest.approx(float(RATIOS.max()))
     assert numbers["actor_clip_fraction"] == pytest.approx(2 / 5)
     assert numbers["actor_dual_clip_fraction"] == 0.0
     log_ratios = RATIOS.log()

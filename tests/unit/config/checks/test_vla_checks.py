@@ -61,6 +61,7 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (PI | {f"{MODEL}.ignore_last": True}, f"{MODEL}.ignore_last", "with actor.model.noise_steps=all"),
     (PI | ONE | {f"{MODEL}.chain_reduction": "mean"}, f"{MODEL}.chain_reduction", "noise_steps=one"),
     (PI | ONE | {f"{MODEL}.ignore_last": True, f"{MODEL}.num_steps": 1}, f"{MODEL}.ignore_last", "no step is left"),
+    (PI | NFT | {"algorithm": NFT["algorithm"] | {"early_stop_kl": 0.1}}, "algorithm.early_stop_kl", "embodied_nft"),
     (PI | NFT | ONE, f"{MODEL}.noise_steps", "Set it to all"),
     (PI | {f"{MODEL}.value_input": "expert_mean"}, f"{MODEL}.value_input", "without actor.model.add_value_head"),
     (STEERED | {f"{MODEL}.eval_start": "zeros"}, f"{MODEL}.eval_start", "which leaves the flow as it is"),

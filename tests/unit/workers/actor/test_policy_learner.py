@@ -247,6 +247,34 @@ def test_an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics
     assert metrics["grad_norm"] > 0
 
 
+def test_an_update_ends_where_the_policy_has_gone_too_far() -> None:
+    def train(limit: float | None) -> tuple[PolicyLearner, dict[str, float]]:
+        learner, _ = make_learner(make_trajectory(torch.float32))
+        learner.algorithm = dataclasses.replace(learner.algorithm, early_stop_kl=limit)
+        return learner, learner.update(1)
+
+    (whole, plain), (wide, unbounded), (stopped, found) = (train(limit) for limit in (None, 1e9, 1e-9))
+    assert "optimizer_steps" not in plain
+    assert unbounded == plain | {"optimizer_steps": 6.0}
+    assert whole.engine.num_steps == wide.engine.num_steps == 6
+    # The policy that made the rollout has other log-probabilities here: the first step is made all the same.
+    assert found["optimizer_steps"] == stopped.engine.num_steps == 1
+    assert found["actor_ratio_max"] <= plain["actor_ratio_max"]
+    assert all(parameter.grad is None for parameter in stopped.engine.model.parameters())
+
+
+def test_losses_without_a_divergence_cannot_end_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*arguments: Any) -> tuple[torch.Tensor, Metrics]:
+        loss, metrics = policy_loss(*arguments)
+        return loss, {name: pair for name, pair in metrics.items() if name != "actor_approx_kl"}
+
+    learner, _ = make_learner(make_trajectory(torch.float32))
+    learner.algorithm = dataclasses.replace(learner.algorithm, early_stop_kl=1.0)
+    monkeypatch.setattr("rlinf.workers.actor.policy_learner.policy_loss", silent)
+    with pytest.raises(AlgorithmError, match=r"early_stop_kl: .* reports no actor_approx_kl"):
+        learner.update(1)
+
+
 def test_the_decoupled_loss_is_given_the_policy_at_the_start_of_the_update() -> None:
     trajectory = make_trajectory(torch.float32)
     learner, _ = make_learner(trajectory, "decoupled_actor_critic", update_epoch=1, global_batch_size=48)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlinf.algorithms.minibatch import plan_micro_batches
-from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, GAEConfig, NFTLossConfig
+from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, GAEConfig, GRPOConfig, NFTLossConfig
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
@@ -67,6 +67,71 @@ def test_models_without_memory_have_a_copy_with_memory(adapters: dict[str, Any],
             parameter.add_(1.0)
     learner.take_acting_weights()
     assert all(torch.equal(tensor, learner.old.state_dict()[name]) for name, tensor in ours.items())
+
+
+@pytest.mark.parametrize(("noise_method", "sign"), [("flow_ode", 1), ("flow_ode", -1), ("flow_sde", 1)])
+def test_velocities_of_a_vla_move_to_the_better_actions(noise_method: Any, sign: int, tmp_path: Path) -> None:
+    """Of one observation's actions those with a large first number are rewarded, or punished."""
+    pytest.importorskip("transformers")
+    sizes: dict[str, Any] = {"variant": "pi0", "action_dim": DIM, "state_dim": DIM, "num_action_chunks": CHUNK}
+    keys: dict[str, Any] = {"horizon": 4, "num_steps": 3, "max_prompt_length": 16, "noise_method": noise_method}
+    model = PiConfig(model_type="openpi", model_path=str(tmp_path), **keys, **sizes)
+    write_tiny_pi(tmp_path, TinyShape(image_size=16, patch_size=8, action_dim=DIM, state_dim=DIM), model)
+    actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-3), global_batch_size=32, micro_batch_size=16)
+
+    def make_engine(policy: TrainableModel) -> FSDPEngine:
+        return FSDPEngine(
+            policy,
+            optim=actor.optim,
+            fsdp=FSDPConfig(sharding_strategy="no_shard"),
+            precision="fp32",
+            device=torch.device("cpu"),
+            rank=0,
+            world_size=1,
+        )
+
+    algorithm = EmbodiedAlgorithmConfig(
+        adv_type="grpo", loss_type="embodied_nft", update_epoch=8, advantage=GRPOConfig(), loss=LOSS
+    )
+    cfg = RLinfConfig(algorithm=algorithm, actor=actor)
+    learner = learners.get(LOSS.learner).build(get_policy(model, on_meta=True), make_engine, cfg=cfg)
+    policy, count = learner.engine.model, 32
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(0, 255, (1, 16, 16, 3), dtype=torch.uint8, generator=generator)
+    obs = {
+        "main_images": image.expand(count, -1, -1, -1),
+        "states": torch.zeros(count, DIM),
+        "task_descriptions": ["reach"] * count,
+    }
+
+    def act() -> tuple[torch.Tensor, Any]:
+        found: tuple[torch.Tensor, Any] = policy.predict_action_batch(
+            obs, mode="train", generator=torch.Generator().manual_seed(1)
+        )
+        return found
+
+    before, report = act()
+    flags = torch.zeros(1, count, CHUNK, dtype=torch.bool)
+    rewards = torch.zeros(1, count, CHUNK)
+    rewards[..., 0] = sign * before[None, :, 0, 0]
+    trajectory = Trajectory(
+        forward_inputs={name: rows.unsqueeze(0) for name, rows in report.forward_inputs.items()},
+        logprobs=report.logprobs.unsqueeze(0),
+        values=None,
+        rewards=rewards,
+        terminations=flags,
+        truncations=torch.ones_like(flags),
+        executed=~flags,
+        final_values=None,
+        group_ids=torch.zeros(count, dtype=torch.int64),
+        env_ids=torch.arange(count),
+        versions=torch.zeros(1, count, dtype=torch.int64),
+    )
+    learner.compute_advantages(trajectory)
+    metrics = learner.update(1)
+    assert metrics["nft_velocity_change"] > 0
+    change = float((act()[0] - before)[..., 0].mean())
+    assert sign * change > 0.01, change
 
 
 def make_trajectory() -> Trajectory:
