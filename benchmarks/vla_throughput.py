@@ -325,7 +325,7 @@ def full_record(policy: Any, size: int, num_images: int, length: int) -> dict[st
 
 def flow_step(policy: Any, record: dict[str, torch.Tensor]) -> Any:
     """See once, and take one step of the flow."""
-    point = torch.zeros(1, 1, policy.cfg.horizon, policy.padded_dim, device=record["state"].device)
+    point = torch.zeros(1, 1, policy.horizon, policy.padded_dim, device=record["state"].device)
     return policy.velocity(policy.prefix(record), record["state"], point, point.new_ones(1))
 
 

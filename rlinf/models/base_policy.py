@@ -134,6 +134,19 @@ class BasePolicy(TrainableModel):
         """Actions after an observation that ``supervised_forward`` compares with what was recorded."""
         raise AlgorithmError(f"{type(self).__name__} has no supervised loss. Choose another actor.model.model_type.")
 
+    def actions_beyond(self, obs: Observation, actions: torch.Tensor) -> list[float]:
+        """Return which share of recorded actions, number by number, is far from the data set the model knows.
+
+        Args:
+            obs: ``B`` observations, of which states alone are looked at.
+            actions: float32 [B, H, A] in the environment's units.
+
+        Returns:
+            ``A`` shares; none where actions are not normalised.
+        """
+        del obs, actions
+        return []
+
     def supervised_draws(self, count: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """Return what ``supervised_forward`` needs by chance, tensors [count, ...] on the host; by default nothing."""
         del count, generator

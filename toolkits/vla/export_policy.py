@@ -50,7 +50,9 @@ def main() -> None:
     load_weights(args.checkpoint, policy)
     weights = policy.export(lambda tensor: tensor)
     dtype = None if args.precision is None else DTYPES[args.precision]
-    write_published(args.out, policy, weights, source=find_model_folder(model.model_path), dtype=dtype)
+    horizon = policy.horizon if isinstance(policy, FlowVLAPolicy) else None
+    source = find_model_folder(model.model_path)
+    write_published(args.out, policy, weights, source=source, dtype=dtype, horizon=horizon)
     print(f"wrote {args.out}")
 
 

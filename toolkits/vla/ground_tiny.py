@@ -103,7 +103,7 @@ def features(
     rows = torch.arange(len(prefix.there))
     last = (prefix.there * torch.arange(prefix.there.shape[1])).argmax(1)
     words = torch.cat([tensor[rows, :, last].flatten(1) for tensor in prefix.keys_values[-1]], -1)
-    noise = torch.randn(len(rows), 1, policy.cfg.horizon, policy.padded_dim, generator=generator)
+    noise = torch.randn(len(rows), 1, policy.horizon, policy.padded_dim, generator=generator)
     output = policy.expert_output(prefix, record["state"], noise, torch.ones(1))
     return {"prefix": words, "actions": output[:, :, : policy.cfg.num_action_chunks].mean(2, keepdim=True)}
 

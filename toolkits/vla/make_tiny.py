@@ -106,7 +106,7 @@ def write_tiny_pi(folder: Path, shape: TinyShape, cfg: PiConfig, *, padded_dim: 
     narrow = 2 * (shape.width // 3)
     config = {
         "action_dim": padded_dim,
-        "action_horizon": cfg.horizon,
+        "action_horizon": cfg.horizon or 50,
         "paligemma_variant": {"width": shape.width, "mlp_dim": 2 * shape.width, **stack},
         "action_expert_variant": {"width": narrow, "mlp_dim": 2 * narrow, **stack},
         "vocab_size": vocabulary,

@@ -13,7 +13,15 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.intervention import InterventionConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.config.schema.vla import CENTER_AREA, FlowVLAConfig, Gr00tConfig, OpenVLAConfig, OpenVLAOFTConfig, VLAConfig
+from rlinf.config.schema.vla import (
+    CENTER_AREA,
+    FlowVLAConfig,
+    Gr00tConfig,
+    OpenVLAConfig,
+    OpenVLAOFTConfig,
+    PiConfig,
+    VLAConfig,
+)
 
 _LORA_KEYS = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_whole_modules")
 _AREA_MARGIN = 0.01
@@ -97,12 +105,20 @@ def check_flow_vla(check: Check[EmbodiedConfig]) -> None:
     if not isinstance(model, FlowVLAConfig):
         return
     path = "actor.model"
-    if model.num_action_chunks > model.horizon:
+    if model.horizon is not None and model.num_action_chunks > model.horizon:
         check.problem(
             f"{path}.num_action_chunks",
             f"received {model.num_action_chunks}; the model predicts {path}.horizon {model.horizon} actions. Set it to "
             f"{model.horizon} or less.",
         )
+    if 0 in model.delta_actions or sum(map(abs, model.delta_actions)) > model.action_dim:
+        check.problem(
+            f"{path}.delta_actions",
+            f"received {model.delta_actions}; runs of actor.model.action_dim {model.action_dim} numbers together, or "
+            "fewer, none of them 0. Correct it, as [6, -1] is six numbers relative to the state and one that is not.",
+        )
+    if isinstance(model, PiConfig) and model.variant == "pi0":
+        check.unused(model, ("discrete_state_input",), path, "with actor.model.variant=pi0")
     if model.add_q_head:
         return
     check.unused(model, ("noise_policy", "refine_actions", "action_policy"), path, "without actor.model.add_q_head")
@@ -256,11 +272,12 @@ def check_real_time(check: Check[EmbodiedConfig]) -> None:
         )
         return
     size, delay = model.num_action_chunks, keys.inference_delay
-    if delay >= size or size + delay > model.horizon:
+    planned = size + delay if model.horizon is None else model.horizon
+    if delay >= size or size + delay > planned:
         check.problem(
             f"{path}.inference_delay",
             f"received {delay}; a chunk executes actor.model.num_action_chunks {size} of actor.model.horizon "
-            f"{model.horizon} planned actions. Set it to {max(min(size - 1, model.horizon - size), 0)} or less.",
+            f"{planned} planned actions. Set it to {max(min(size - 1, planned - size), 0)} or less.",
         )
     if not keys.max_guidance_weight:
         check.unused(keys, ("prefix_attention_schedule",), path, f"with {path}.max_guidance_weight=0")

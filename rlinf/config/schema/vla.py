@@ -34,8 +34,6 @@ class VLAConfig(ModelConfig, LoRAKeys):
     """Data set whose statistics actions and states are normalised by; null where the folder has one alone."""
     image_keys: list[str] = field(default_factory=lambda: ["main_images"])
     """Cameras in the model's order: keys of the observation that hold uint8 [B, H, W, 3]."""
-    max_prompt_length: PositiveInt = 64
-    """Tokens of the longest prompt; shorter ones are padded."""
     value_hidden_dims: list[PositiveInt] = field(default_factory=lambda: [512, 128])
     """Widths of the value head's hidden layers."""
     value_detach: bool = False
@@ -73,6 +71,8 @@ CENTER_AREA = 0.9
 class OpenVLAConfig(VLAConfig):
     """``model_type: openvla``: one action from one image, ``A`` tokens one by one (arXiv 2406.09246)."""
 
+    max_prompt_length: PositiveInt = 64
+    """Tokens of the longest prompt; shorter ones are padded."""
     norm_scheme: Literal["bounds_q99", "bounds"] = "bounds_q99"
     """What is brought to [-1, 1]: the 1st to 99th percentile (LIBERO, Bridge), or minimum to maximum (ALOHA)."""
     center_crop: bool = False
@@ -196,8 +196,14 @@ class FlowVLAConfig(VLAConfig):
 
     has_velocity: ClassVar[bool] = True
 
-    horizon: PositiveInt = 50
-    """Actions that the model predicts (``H``); the first ``num_action_chunks`` of them are executed."""
+    horizon: PositiveInt | None = None
+    """Actions that the model predicts (``H``), of which the first ``num_action_chunks`` are executed; null takes as
+    many as the checkpoint's configuration says."""
+    max_prompt_length: PositiveInt | None = None
+    """Tokens of the longest prompt; shorter ones are padded. Null is as many as published models have."""
+    delta_actions: list[int] = field(default_factory=list)
+    """Which numbers of an action the model predicts relative to the state, in runs: ``[6, -1]`` are six that are, and
+    one that is not. Number ``i`` of the action is relative to number ``i`` of the state."""
     num_steps: PositiveInt = 10
     """Steps from noise to actions (``K``)."""
     noise_method: Literal["flow_ode", "flow_sde", "flow_noise"] = "flow_sde"
@@ -259,6 +265,12 @@ class FlowVLAConfig(VLAConfig):
         return self.value_input != "prefix_mean"
 
     @property
+    def prompt_length(self) -> int:
+        """Tokens of the longest prompt."""
+        assert self.max_prompt_length is not None
+        return self.max_prompt_length
+
+    @property
     def inference_delay(self) -> int | None:
         """See ``ModelConfig``."""
         return self.real_time_chunking.inference_delay if self.real_time_chunking.enabled else None
@@ -280,8 +292,20 @@ class PiConfig(FlowVLAConfig):
 
     variant: Literal["pi0", "pi05"]
     """Pi-0 reads the state as a token of the expert; pi-0.5 as words, and time modulates its norms."""
+    discrete_state_input: bool | None = None
+    """Whether pi-0.5 reads the state, as words; null is yes. Most of the published fine-tuned ones do not."""
     tokenizer_path: str | None = None
     """Folder of PaliGemma's tokenizer, which published folders lack; null takes ``model_path``."""
+
+    @property
+    def prompt_length(self) -> int:
+        """See ``FlowVLAConfig``; as openpi's models have."""
+        return self.max_prompt_length or (200 if self.variant == "pi05" else 48)
+
+    @property
+    def state_in_prompt(self) -> bool:
+        """Whether prompts hold the state."""
+        return self.variant == "pi05" and self.discrete_state_input is not False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,8 +337,6 @@ GR00T_EMBODIMENTS: dict[str, int] = {
 class Gr00tConfig(FlowVLAConfig):
     """``model_type: gr00t``: GR00T N1.5, a diffusion transformer behind Eagle 2.5 (arXiv 2503.14734)."""
 
-    horizon: PositiveInt = 16
-    """Actions that the model predicts (``H``); the first ``num_action_chunks`` of them are executed."""
     num_steps: PositiveInt = 4
     """Steps from noise to actions (``K``)."""
     norm_scheme: Literal["min_max", "mean_std", "quantiles"] = "min_max"

@@ -16,6 +16,7 @@ from rlinf.errors import ConfigError
 from rlinf.models.vla.image_resizing import resize_with_padding
 from rlinf.models.vla.norm_statistics import Statistics
 from rlinf.models.vla.observed import image_of, states_of, tasks_of
+from rlinf.models.vla.relative_actions import relative_mask, to_absolute, to_relative
 from rlinf.utils.optional import require
 
 _STATE_BINS = 256
@@ -38,6 +39,40 @@ class FlowInputs(abc.ABC):
         statistics = Statistics.of_folder(folder, cfg.unnorm_key)
         self.actions = statistics.normalizer("action", cfg.norm_scheme, cfg.action_dim)
         self.states = statistics.normalizer("proprio", cfg.norm_scheme, cfg.state_dim)
+        relative = relative_mask(cfg.delta_actions)[len(self.states) :]
+        if relative.any():
+            raise ConfigError(
+                f"actor.model.delta_actions: received {cfg.delta_actions}; states have {len(self.states)} numbers, and "
+                "further ones of an action cannot be relative to them. Correct it, or choose another unnorm_key."
+            )
+
+    def of_actions(self, actions: torch.Tensor, obs: Observation) -> torch.Tensor:
+        """Return actions [B, T, A] of the environment as the model predicts them: relative, then normalised.
+
+        Args:
+            actions: Of chunks that begin in ``obs``, or that are continued from there.
+            obs: ``B`` observations.
+
+        Raises:
+            EnvironmentFailure: The environment shows no states that actions are relative to.
+        """
+        return self.actions.normalize(to_relative(actions, self._origins(obs, actions), self.cfg.delta_actions))
+
+    def to_actions(self, predicted: torch.Tensor, obs: Observation) -> torch.Tensor:
+        """Return what the model predicts in ``obs`` as actions of the environment; see ``of_actions``."""
+        return to_absolute(self.actions.restore(predicted), self._origins(obs, predicted), self.cfg.delta_actions)
+
+    def beyond(self, actions: torch.Tensor, obs: Observation) -> list[float]:
+        """Return which share of actions is far from the statistics, number by number; see ``of_actions``."""
+        relative = to_relative(actions, self._origins(obs, actions), self.cfg.delta_actions)
+        shares: list[float] = self.actions.beyond(relative).tolist()
+        return shares
+
+    def _origins(self, obs: Observation, actions: torch.Tensor) -> torch.Tensor:
+        """Return what actions are relative to, [B, S]; empty where they are not."""
+        if not self.cfg.delta_actions:
+            return actions.new_zeros(len(actions), 0)
+        return states_of(obs, len(self.states))
 
     @abc.abstractmethod
     def tokens(self, task: str, state: torch.Tensor) -> list[int]:
@@ -76,13 +111,13 @@ class FlowInputs(abc.ABC):
 
         Args:
             tasks: ``B`` sentences.
-            states: [B, S], normalised; pi-0.5 writes them into the prompt.
+            states: [B, S], normalised; pi-0.5 may write them into the prompt.
 
         Raises:
             ConfigError: A prompt is longer than ``max_prompt_length``.
         """
         rows = [self.tokens(task, state) for task, state in zip(tasks, states, strict=True)]
-        return pad_prompts(rows, tasks, self.cfg.max_prompt_length)
+        return pad_prompts(rows, tasks, self.cfg.prompt_length)
 
 
 class PiInputs(FlowInputs):
@@ -93,14 +128,17 @@ class PiInputs(FlowInputs):
         folder: Of the checkpoint.
         image_size: Side of the model's images in pixels.
         padded_dim: Width of padded states (``D``).
+        pads_words: Whether states are also padded in prompts, with zeros, as LeRobot does.
     """
 
     cfg: PiConfig
 
-    def __init__(self, cfg: PiConfig, folder: Path, *, image_size: int, padded_dim: int) -> None:
+    def __init__(
+        self, cfg: PiConfig, folder: Path, *, image_size: int, padded_dim: int, pads_words: bool = False
+    ) -> None:
         path = tokenizer_folder(cfg.tokenizer_path, folder)
         super().__init__(cfg, folder, tokenizer_folder=path, padded_dim=padded_dim)
-        self.image_size = image_size
+        self.image_size, self._pads_words = image_size, pads_words
 
     def image(self, image: torch.Tensor, *, is_cropped: bool) -> torch.Tensor:
         """See ``FlowInputs``; without distortion."""
@@ -110,8 +148,9 @@ class PiInputs(FlowInputs):
     def tokens(self, task: str, state: torch.Tensor) -> list[int]:
         """See ``FlowInputs``."""
         cleaned = clean_task(task)
-        if self.cfg.variant == "pi05":
-            words = f"Task: {cleaned}, State: {' '.join(map(str, state_bins(state)))};\nAction: "
+        if self.cfg.state_in_prompt:
+            shown = F.pad(state, (0, self.padded_dim - len(state))) if self._pads_words else state
+            words = f"Task: {cleaned}, State: {' '.join(map(str, state_bins(shown)))};\nAction: "
             found: list[int] = self._tokenizer(words).input_ids
             return found
         return [*self._tokenizer(cleaned).input_ids, *self._tokenizer("\n", add_special_tokens=False).input_ids]

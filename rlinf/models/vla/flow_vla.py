@@ -55,6 +55,10 @@ class PublishedShape(Protocol):
     def action_dim(self) -> int:
         """Width of padded actions (``D``)."""
 
+    @property
+    def horizon(self) -> int:
+        """Actions that are predicted (``H``) unless ``actor.model.horizon`` says otherwise."""
+
 
 Shape = TypeVar("Shape", bound=PublishedShape)
 
@@ -92,6 +96,7 @@ class FlowVLAPolicy(VelocityPolicy):
     Args:
         cfg: The model's keys.
         inputs: Makes records of observations.
+        horizon: Actions that are predicted (``H``).
         padded_dim: Width of padded actions and states (``D``).
         width: Of the prefix's mean (``W``).
         expert_width: Of the expert's output (``E``).
@@ -99,10 +104,19 @@ class FlowVLAPolicy(VelocityPolicy):
     """
 
     def __init__(
-        self, cfg: FlowVLAConfig, inputs: FlowInputs, *, padded_dim: int, width: int, expert_width: int, num_values: int
+        self,
+        cfg: FlowVLAConfig,
+        inputs: FlowInputs,
+        *,
+        horizon: int,
+        padded_dim: int,
+        width: int,
+        expert_width: int,
+        num_values: int,
     ) -> None:
         super().__init__()
         self.cfg, self.inputs, self.padded_dim, self.feature_width = cfg, inputs, padded_dim, width
+        self.horizon = horizon
         self.noise = STEP_NOISES[cfg.noise_method](cfg, expert_width) if cfg.has_step_noise else None
         value_width = expert_width if cfg.value_reads_expert else width
         self.value_head = value_head(cfg, value_width, num_values) if cfg.add_value_head else None
@@ -182,16 +196,20 @@ class FlowVLAPolicy(VelocityPolicy):
     @property
     def num_supervised_actions(self) -> int:
         """See ``BasePolicy``."""
-        return self.cfg.horizon
+        return self.horizon
 
     def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
         """See ``BasePolicy``; actions are normalised."""
-        return {**self.inputs.record(obs, self.device), ACTION: self.inputs.actions.normalize(actions.to(self.device))}
+        return {**self.inputs.record(obs, self.device), ACTION: self.inputs.of_actions(actions.to(self.device), obs)}
+
+    def actions_beyond(self, obs: Observation, actions: torch.Tensor) -> list[float]:
+        """See ``BasePolicy``."""
+        return self.inputs.beyond(actions, obs)
 
     def supervised_draws(self, count: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """See ``BasePolicy``: noise [count, H, D], and times from a Beta distribution that prefers noise (pi-0)."""
         share = torch.rand(count, generator=generator).pow(1.0 / _TIME_CONCENTRATION)
-        noise = torch.randn(count, self.cfg.horizon, self.padded_dim, generator=generator)
+        noise = torch.randn(count, self.horizon, self.padded_dim, generator=generator)
         return {"noise": noise, "time": _LAST_TIME + (1.0 - _LAST_TIME) * share}
 
     def supervised_forward(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -219,7 +237,7 @@ class FlowVLAPolicy(VelocityPolicy):
         actions = self.executed(chain[:, -1:])[:, 0]
         values = self._values(prefix, record["state"])
         output = PolicyOutput(logprobs=logprobs, values=values, forward_inputs={**record, **kept})
-        return self.inputs.actions.restore(actions), output
+        return self.inputs.to_actions(actions, obs), output
 
     @torch.no_grad()
     def plan_action_batch(self, obs: Observation, *, generator: torch.Generator | None = None) -> torch.Tensor:
@@ -227,7 +245,7 @@ class FlowVLAPolicy(VelocityPolicy):
         record, prefix = self.observe(obs)
         start = self._start(len(record["state"]), "eval", generator)
         chain, _ = self.sample(prefix, record["state"], start, None, before=self._planned_before(obs))
-        return self.inputs.actions.restore(chain[:, -1, :, : self.cfg.action_dim])
+        return self.inputs.to_actions(chain[:, -1, :, : self.cfg.action_dim], obs)
 
     @torch.no_grad()
     def actions_from(self, obs: Observation, start: torch.Tensor) -> torch.Tensor:
@@ -239,7 +257,7 @@ class FlowVLAPolicy(VelocityPolicy):
         """
         record, prefix = self.observe(obs)
         chain, _ = self.sample(prefix, record["state"], start, None)
-        return self.inputs.actions.restore(self.executed(chain[:, -1:])[:, 0])
+        return self.inputs.to_actions(self.executed(chain[:, -1:])[:, 0], obs)
 
     def observe(self, obs: Observation) -> tuple[dict[str, torch.Tensor], Prefix]:
         """Return what ``N`` observations ask for, and the prefix to act by, see ``sample``.
@@ -282,12 +300,12 @@ class FlowVLAPolicy(VelocityPolicy):
         cfg, planned = self.cfg.real_time_chunking, obs.get(PREVIOUS_ACTIONS)
         if planned is None or not cfg.max_guidance_weight:
             return None
-        actions = torch.zeros(len(planned), self.cfg.horizon, self.padded_dim, device=self.device)
+        actions = torch.zeros(len(planned), self.horizon, self.padded_dim, device=self.device)
         size = self.cfg.action_dim
-        actions[:, : planned.shape[1], :size] = self.inputs.actions.normalize(planned.to(self.device))
+        actions[:, : planned.shape[1], :size] = self.inputs.of_actions(planned.to(self.device), obs)
         weights = torch.zeros_like(actions[0])
         weights[:, :size] = prefix_weights(
-            cfg, horizon=self.cfg.horizon, num_executed=self.cfg.num_action_chunks
+            cfg, horizon=self.horizon, num_executed=self.cfg.num_action_chunks
         ).unsqueeze(1)
         return PlannedBefore(actions, weights, cfg.max_guidance_weight)
 
@@ -393,7 +411,7 @@ class FlowVLAPolicy(VelocityPolicy):
 
     def _start(self, count: int, mode: Mode, generator: torch.Generator | None) -> torch.Tensor:
         """Return where flows start, float32 [N, H, D]."""
-        shape = (count, self.cfg.horizon, self.padded_dim)
+        shape = (count, self.horizon, self.padded_dim)
         if mode == "train":
             return normal(shape, generator=generator, device=self.device).mul_(self.cfg.start_std)
         if self.cfg.eval_start == "normal" and generator is not None:
@@ -434,7 +452,7 @@ class FlowVLAPolicy(VelocityPolicy):
             return None
         if not self.cfg.value_reads_expert:
             return self._value(prefix.mean())
-        first = torch.zeros(len(state), 1, self.cfg.horizon, self.padded_dim, device=state.device)
+        first = torch.zeros(len(state), 1, self.horizon, self.padded_dim, device=state.device)
         return self._value_of(self.expert_output(prefix, state, first, first.new_ones(1))[:, 0])
 
     def _value_of(self, output: torch.Tensor) -> torch.Tensor:
@@ -482,7 +500,11 @@ def suffix_mask(there: torch.Tensor, num_points: int, own: torch.Tensor) -> torc
 
 
 def read_shape(
-    cfg: FlowVLAConfig, read: Callable[[Path, Mapping[str, Any]], Shape], written_by: str
+    cfg: FlowVLAConfig,
+    read: Callable[[Path, Mapping[str, Any]], Shape],
+    written_by: str,
+    *,
+    may_lack: bool = False,
 ) -> tuple[Path, Shape]:
     """Return the folder of ``model_path``, and what its ``config.json`` says.
 
@@ -490,16 +512,24 @@ def read_shape(
         cfg: The ``actor.model`` section.
         read: Makes it of the folder and the content.
         written_by: What writes such folders, for the message.
+        may_lack: See ``read_config``.
 
     Raises:
-        ConfigError: The folder does not exist, or is not of this model.
+        ConfigError: The folder does not exist, is not of this model, or the model predicts less than is executed.
         MissingPackageError: transformers is not installed.
     """
-    folder, shape = read_config(cfg.model_path, cfg.model_type, read, written_by)
+    folder, shape = read_config(cfg.model_path, cfg.model_type, read, written_by, may_lack=may_lack)
     if cfg.action_dim > shape.action_dim:
         raise ConfigError(
             f"actor.model.action_dim: received {cfg.action_dim}; the model predicts {shape.action_dim} numbers. Choose "
             "another checkpoint."
+        )
+    executed, predicted = cfg.num_action_chunks + (cfg.inference_delay or 0), cfg.horizon or shape.horizon
+    if executed > predicted:
+        raise ConfigError(
+            f"actor.model.num_action_chunks: received {cfg.num_action_chunks}; with actor.model.real_time_chunking "
+            f"{executed} actions are executed before the next chunk, and the model predicts {predicted}. Set it to "
+            f"{predicted - (cfg.inference_delay or 0)} or less, or actor.model.horizon to {executed} or more."
         )
     return folder, shape
 

@@ -116,6 +116,7 @@ class Gr00tPolicy(FlowVLAPolicy):
         super().__init__(
             cfg,
             inputs,
+            horizon=cfg.horizon or shape.horizon,
             padded_dim=shape.action_dim,
             width=shape.seen_width + shape.token_width,
             expert_width=shape.diffusion.output_dim,
@@ -154,7 +155,7 @@ class Gr00tPolicy(FlowVLAPolicy):
     def supervised_draws(self, count: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """See ``FlowVLAPolicy``; a part of the times is noise alone."""
         share = torch.rand(count, generator=generator).pow(1.0 / _TIME_CONCENTRATION)
-        noise = torch.randn(count, self.cfg.horizon, self.padded_dim, generator=generator)
+        noise = torch.randn(count, self.horizon, self.padded_dim, generator=generator)
         return {"noise": noise, "time": share / _NOISE_LIMIT}
 
     @property

@@ -33,6 +33,7 @@ class Gr00tShape:
         token_width: Of the diffusion transformer's tokens.
         hidden_width: Of the encoders' hidden layers.
         action_dim: Width of padded actions (``D``).
+        horizon: Actions that are predicted (``H``).
         state_dim: Width of padded states.
         num_future_tokens: Tokens that belong to no action.
         num_positions: Actions that have a position; None has no positions.
@@ -50,6 +51,7 @@ class Gr00tShape:
     token_width: int
     hidden_width: int
     action_dim: int
+    horizon: int
     state_dim: int
     num_future_tokens: int
     num_positions: int | None
@@ -89,6 +91,7 @@ class Gr00tShape:
             token_width=head["input_embedding_dim"],
             hidden_width=head["hidden_size"],
             action_dim=head["action_dim"],
+            horizon=config.get("action_horizon", head["action_horizon"]),
             state_dim=head["max_state_dim"],
             num_future_tokens=head.get("num_target_vision_tokens", 32),
             num_positions=head.get("max_seq_len", 1024) if head.get("add_pos_embed", True) else None,

@@ -30,6 +30,8 @@ FIELDS: Mapping[str, tuple[str, str]] = {
 """
 _TINY = {"bounds_q99": 1e-8, "bounds": 1e-8, "quantiles": 1e-6, "mean_std": 1e-6, "min_max": 0.0}
 """What is added to the range, so that it is not 0."""
+_FAR, _FAR_DEVIATIONS = 1.05, 5.0
+"""Beyond these, normalised numbers are rare in the data that statistics are of."""
 _NO_NOOPS = "_no_noops"
 """What OpenVLA's data sets for LIBERO have behind their names when idle actions were removed."""
 _LEROBOT = re.compile(
@@ -40,6 +42,8 @@ _ABOUT = 0.1
 """How exactly statistics tell what a gripper's numbers are."""
 _GR00T_ENTRIES = {"action": "action", "proprio": "state"}
 """What GR00T calls our entries."""
+_ASSETS = "assets"
+"""Where openpi keeps statistics."""
 _LEROBOT_NAME = "checkpoint"
 """What the data set of a LeRobot checkpoint, which has no name, is called."""
 
@@ -66,6 +70,18 @@ class Normalizer:
 
     def normalize(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return numbers [..., A] in the model's units; with ``bounds*``, cut off at -1 and 1."""
+        scaled = self._scaled(numbers)
+        return scaled.clamp(-1.0, 1.0) if self.scheme.startswith("bounds") else scaled
+
+    def beyond(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return which share of numbers [..., A] is far from what the statistics are of, float32 [A].
+
+        That is outside of -1.05 to 1.05, or more than five standard deviations from the mean.
+        """
+        limit = _FAR_DEVIATIONS if self.scheme == "mean_std" else _FAR
+        return (self._scaled(numbers).abs() > limit).flatten(0, -2).float().mean(0)
+
+    def _scaled(self, numbers: torch.Tensor) -> torch.Tensor:
         low, high, mask = (tensor.to(numbers.device) for tensor in (self.low, self.high, self.mask))
         tiny = _TINY[self.scheme]
         if self.scheme == "mean_std":
@@ -74,8 +90,7 @@ class Normalizer:
             changes = high != low
             scaled = 2.0 * (numbers - low) / torch.where(changes, high - low, 1.0) - 1.0
             return torch.where(mask, torch.where(changes, scaled, 0.0), numbers)
-        scaled = torch.where(mask, 2.0 * (numbers - low) / (high - low + tiny) - 1.0, numbers)
-        return scaled if self.scheme == "quantiles" else scaled.clamp(-1.0, 1.0)
+        return torch.where(mask, 2.0 * (numbers - low) / (high - low + tiny) - 1.0, numbers)
 
     def restore(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return numbers [..., A] of the model in those of the data set."""
@@ -102,8 +117,9 @@ class Statistics:
         """Read the statistics of a checkpoint.
 
         They are in ``dataset_statistics.json``, in ``norm_stats`` of ``config.json`` (both OpenVLA), in
-        ``assets/<data set>/norm_stats.json`` (openpi), in ``experiment_cfg/metadata.json`` (GR00T, whose data sets are
-        robots), or in ``policy_preprocessor_*.safetensors`` and, before LeRobot 0.4, among the weights (LeRobot).
+        ``assets/<data set>/norm_stats.json`` (openpi) or ``<data set>/norm_stats.json`` (published RLinf), in
+        ``experiment_cfg/metadata.json`` (GR00T, whose data sets are robots), or in
+        ``policy_preprocessor_*.safetensors`` and, before LeRobot 0.4, among the weights (LeRobot).
 
         Args:
             folder: The checkpoint's.
@@ -189,9 +205,10 @@ def read_statistics(folder: Path) -> dict[str, dict[str, Any]]:
     config = _read(folder / "config.json")
     known |= config.get("norm_stats") or {}
     known |= _read(folder / "dataset_statistics.json")
-    for path in sorted((folder / "assets").rglob("norm_stats.json")):
+    # Data sets of published training stand in the folder itself, and come before those in ``assets``.
+    for path in sorted(folder.rglob("norm_stats.json"), key=lambda path: not path.is_relative_to(folder / _ASSETS)):
         entries = _read(path)["norm_stats"]
-        name = path.parent.relative_to(folder / "assets").as_posix()
+        name = path.parent.relative_to(folder).as_posix().removeprefix(f"{_ASSETS}/")
         known[name] = {"action": entries["actions"], "proprio": entries["state"]}
     known |= {
         name: {entry: _joined(content["statistics"][stored]) for entry, stored in _GR00T_ENTRIES.items()}

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from rlinf.config.schema.vla import PiConfig
+from rlinf.errors import ConfigError
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.lora import adapt_policy
 from rlinf.models.vla.flow_inputs import PiInputs
@@ -26,6 +27,8 @@ from rlinf.models.vla.small_policies import finish_flow
 
 _PALIGEMMA = "paligemma_with_expert.paligemma"
 _TIED = {f"{_PALIGEMMA}.model.language_model.embed_tokens.weight": f"{_PALIGEMMA}.lm_head.weight"}
+_LEROBOT_PREFIX = "model."
+"""What LeRobot's files have in front of names."""
 UNUSED = (f"{_PALIGEMMA}.lm_head.weight", "paligemma_with_expert.gemma_expert.lm_head.weight")
 
 
@@ -44,7 +47,13 @@ class PiPolicy(FlowVLAPolicy):
     def __init__(self, cfg: PiConfig, shape: PiShape, inputs: PiInputs, *, num_values: int = 1) -> None:
         width, padded = shape.expert.width, shape.action_dim
         super().__init__(
-            cfg, inputs, padded_dim=padded, width=shape.language.width, expert_width=width, num_values=num_values
+            cfg,
+            inputs,
+            horizon=cfg.horizon or shape.horizon,
+            padded_dim=padded,
+            width=shape.language.width,
+            expert_width=width,
+            num_values=num_values,
         )
         self.paligemma_with_expert = PaliGemmaWithExpert(shape, is_adaptive=self.is_adaptive)
         self.action_in_proj = nn.Linear(padded, width)
@@ -123,11 +132,24 @@ def build_openpi(cfg: PiConfig, *, num_values: int = 1) -> BasePolicy:
         num_values: Values per observation (``V``).
 
     Raises:
-        ConfigError: The folder does not exist, or is not of this model.
+        ConfigError: The folder does not exist, or is not of this model or ``variant``.
         MissingPackageError: transformers is not installed.
     """
-    folder, shape = read_shape(cfg, lambda _, config: PiShape.of_config(config), "openpi's conversion to PyTorch")
-    inputs = PiInputs(cfg, folder, image_size=shape.vision["image_size"], padded_dim=shape.action_dim)
+    folder, shape = read_shape(
+        cfg, lambda _, config: PiShape.of_config(config), "openpi's conversion to PyTorch or LeRobot", may_lack=True
+    )
+    if shape.lerobot_type not in (None, cfg.variant):
+        raise ConfigError(
+            f"actor.model.variant: received {cfg.variant}; '{folder}' holds LeRobot's {shape.lerobot_type}. Set it to "
+            "what the folder holds, or give another actor.model.model_path."
+        )
+    inputs = PiInputs(
+        cfg,
+        folder,
+        image_size=shape.vision["image_size"],
+        padded_dim=shape.action_dim,
+        pads_words=shape.lerobot_type is not None,
+    )
     with torch.device("meta"):
         policy = PiPolicy(cfg, shape, inputs, num_values=num_values)
         model: Any = policy.paligemma_with_expert
@@ -141,4 +163,5 @@ def build_openpi(cfg: PiConfig, *, num_values: int = 1) -> BasePolicy:
         },
         cfg.freeze,
     )
-    return finish_flow(policy, PublishedWeights(folder, tied=_TIED, unused=UNUSED), folder)
+    prefix = _LEROBOT_PREFIX if shape.lerobot_type else ""
+    return finish_flow(policy, PublishedWeights(folder, tied=_TIED, unused=UNUSED, prefix=prefix), folder)

@@ -24,11 +24,22 @@ _VISION: Mapping[str, Any] = {
     "patch_size": 14,
 }
 _VOCABULARY = 257152
+_SIZES: Mapping[str, Any] = {
+    "action_dim": 32,
+    "action_horizon": 50,
+    "paligemma_variant": "gemma_2b",
+    "action_expert_variant": "gemma_300m",
+}
+"""Of published models; what published training writes lacks ``config.json``."""
+_LEROBOT = {"max_action_dim": "action_dim", "chunk_size": "action_horizon"}
+"""What LeRobot calls them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PiShape:
     """What the ``config.json`` of a published folder says; tiny models give sizes where published ones give names.
+
+    Folders of LeRobot, which have another ``config.json``, hold the same model.
 
     Attributes:
         language: Sizes of the language model.
@@ -36,6 +47,8 @@ class PiShape:
         vision: Keys of the SigLIP tower.
         vocab_size: Words.
         action_dim: Width of padded actions and states (``D``).
+        horizon: Actions that are predicted (``H``).
+        lerobot_type: ``pi0`` or ``pi05`` in folders of LeRobot; None in others.
     """
 
     language: StackShape
@@ -43,14 +56,20 @@ class PiShape:
     vision: Mapping[str, Any]
     vocab_size: int
     action_dim: int
+    horizon: int
+    lerobot_type: str | None = None
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> PiShape:
         """Read a configuration.
 
+        Args:
+            config: What it says; sizes that are missing are the published ones.
+
         Raises:
-            KeyError: A key is missing, or a variant is not known.
+            KeyError: A variant is not known.
         """
+        config = {**_SIZES, **{_LEROBOT.get(key, key): value for key, value in config.items()}}
         language, expert = config["paligemma_variant"], config["action_expert_variant"]
         return cls(
             language=StackShape(**language) if isinstance(language, dict) else VARIANTS[language],
@@ -58,6 +77,8 @@ class PiShape:
             vision=config.get("vision_config", _VISION),
             vocab_size=config.get("vocab_size", _VOCABULARY),
             action_dim=config["action_dim"],
+            horizon=config["action_horizon"],
+            lerobot_type=config.get("type"),
         )
 
 

@@ -168,6 +168,12 @@ class PrismaticPolicy(BasePolicy):
         features = hidden.detach() if self.cfg.value_detach else hidden
         return run_head(self.value_head, features)
 
+    def actions_beyond(self, obs: Observation, actions: torch.Tensor) -> list[float]:
+        """See ``BasePolicy``."""
+        del obs
+        shares: list[float] = self.inputs.actions.beyond(actions).tolist()
+        return shares
+
     @property
     def num_supervised_actions(self) -> int:
         """See ``BasePolicy``."""

@@ -30,15 +30,22 @@ File: TypeAlias = tuple[Path, TensorFiles, dict[str, str | None]]
 """A file of a folder, what reads it, and the model's names for its tensors."""
 _DISTRIBUTED = "module."
 """What published training puts before the names in component files."""
+_HORIZON_KEYS = ("action_horizon", "chunk_size")
+"""What ``config.json`` calls the actions that are predicted: openpi and GR00T, or LeRobot."""
 _INDEX = ".index.json"
 _COPIED = (
     *("*.json", "*.model", "*.txt", "*.jinja", "*.py"),
-    *("assets/**/*.json", "experiment_cfg/*.json", "policy_*.safetensors", "vlm/*", "eagle/*"),
+    *("**/norm_stats.json", "experiment_cfg/*.json", "policy_*.safetensors", "vlm/*", "eagle/*"),
 )
 
 
 def read_config(
-    model_path: str, model_type: str, read: Callable[[Path, Mapping[str, Any]], Content], written_by: str
+    model_path: str,
+    model_type: str,
+    read: Callable[[Path, Mapping[str, Any]], Content],
+    written_by: str,
+    *,
+    may_lack: bool = False,
 ) -> tuple[Path, Content]:
     """Return the folder of a checkpoint, and what its ``config.json`` says.
 
@@ -47,6 +54,7 @@ def read_config(
         model_type: ``actor.model.model_type``, for messages.
         read: Makes it of the folder and the content.
         written_by: What writes such folders, for the message.
+        may_lack: Whether folders without ``config.json`` are published; it then says nothing.
 
     Raises:
         ConfigError: The folder does not exist, or is not of this model.
@@ -55,8 +63,10 @@ def read_config(
     require("transformers", needed_by=f"model_type={model_type}")
     require_model_path(model_path)
     folder = find_model_folder(model_path)
+    file = folder / "config.json"
     try:
-        return folder, read(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        config = {} if may_lack and not file.exists() else json.loads(file.read_text(encoding="utf-8"))
+        return folder, read(folder, config)
     except ConfigError:
         raise
     except (OSError, KeyError, ValueError, TypeError) as error:
@@ -90,16 +100,14 @@ class PublishedWeights:
         prefix: str = "",
     ) -> None:
         self._sources: dict[str, tuple[TensorFiles, str]] = {}
-        self._tied = dict(tied or {})
         try:
             main = TensorFiles.of_folder(folder)
             self._files = [main]
             stored = main.shapes()
             needed = {name.removeprefix(prefix): name for name in stored if name.startswith(prefix)}
+            self._tied = {name: needed[other] for name, other in (tied or {}).items() if other in needed}
             self._sources |= {name: (main, key) for name, key in needed.items() if name not in unused}
-            for name, other in self._tied.items():
-                if name not in stored and other in stored:
-                    self._sources[name] = (main, other)
+            self._sources |= {name: (main, other) for name, other in self._tied.items() if name not in needed}
             for component in components:
                 self._sources = {
                     name: source for name, source in self._sources.items() if not name.startswith(f"{component}.")
@@ -123,7 +131,7 @@ class PublishedWeights:
         names = {source: name for name, source in self._sources.items()}
         for name, other in self._tied.items():
             tensors, key = self._sources.get(name, (None, other))
-            if tensors is not None and key != other and other in tensors.shapes():
+            if tensors is not None and key != other:
                 both = (tensors.whole(key), tensors.whole(other))
                 if both[0].shape == both[1].shape and torch.equal(*both):
                     names[tensors, other] = name
@@ -249,6 +257,7 @@ def write_published(
     *,
     source: Path,
     dtype: torch.dtype | None = None,
+    horizon: int | None = None,
 ) -> None:
     """Write weights in the layout that they were read in, next to what else the source holds.
 
@@ -260,6 +269,7 @@ def write_published(
         weights: Whole tensors by the model's names (``TrainEngine.export_weights``).
         source: Folder that the model was loaded from.
         dtype: Of floating-point weights; None keeps the type that each tensor has in the source.
+        horizon: Actions that the model was trained to predict, which ``config.json`` says; None has none.
 
     Raises:
         CheckpointError: Weights of the model are missing.
@@ -282,6 +292,9 @@ def write_published(
     if files:
         raise CheckpointError(f"'{folder}' is not whole: weights of {abridged(sorted(_names(files[0])))} are missing.")
     _copy_rest(source, folder, num_bytes)
+    file = folder / "config.json"
+    if horizon is not None and file.is_file():
+        _write_horizon(file, horizon)
 
 
 def _names(file: File) -> set[str]:
@@ -329,3 +342,11 @@ def _copy_rest(source: Path, folder: Path, num_bytes: int) -> None:
                 target.write_text(
                     text.replace(f'"total_size": {before}', f'"total_size": {num_bytes}'), encoding="utf-8"
                 )
+
+
+def _write_horizon(file: Path, horizon: int) -> None:
+    """Let ``config.json`` say how many actions the model was trained to predict, where it says another number."""
+    config = json.loads(file.read_text(encoding="utf-8"))
+    said = {key: horizon for key in _HORIZON_KEYS if config.get(key, horizon) != horizon}
+    if said:
+        file.write_text(json.dumps(config | said, indent=2) + "\n", encoding="utf-8")

@@ -45,11 +45,11 @@ class RefinedPolicy(DeterministicMLPPolicy):
     ) -> tuple[torch.Tensor, PolicyOutput]:
         """See ``BasePolicy``."""
         actions, output = super().predict_action_batch(obs, mode=mode, generator=generator)
-        return self.flow.inputs.actions.restore(actions), output
+        return self.flow.inputs.to_actions(actions, obs), output
 
     def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
         """See ``BasePolicy``."""
-        return super().forward_inputs_of(obs, self.flow.inputs.actions.normalize(actions.to(self.device)))
+        return super().forward_inputs_of(obs, self.flow.inputs.of_actions(actions.to(self.device), obs))
 
     def proposal_distance(self, inputs: dict[str, torch.Tensor], action: torch.Tensor) -> torch.Tensor:
         """See ``EnsembleQPolicy``: the mean squared distance from the flow's actions, both normalised."""
@@ -84,7 +84,7 @@ class ProposalEncoder(Encoder):
         """See ``Encoder``."""
         (flow,) = self._flow
         record, prefix = flow.observe(obs)
-        start = torch.zeros(len(record["state"]), flow.cfg.horizon, flow.padded_dim, device=device)
+        start = torch.zeros(len(record["state"]), flow.horizon, flow.padded_dim, device=device)
         chain, _ = flow.sample(prefix, record["state"], start, None)
         return {
             "features": prefix.mean().float(),

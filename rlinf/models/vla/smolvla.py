@@ -59,7 +59,13 @@ class SmolVLAPolicy(FlowVLAPolicy):
     def __init__(self, cfg: SmolVLAConfig, shape: SmolVLAShape, inputs: FlowInputs, *, num_values: int = 1) -> None:
         width, padded = shape.expert.width, shape.action_dim
         super().__init__(
-            cfg, inputs, padded_dim=padded, width=shape.language.width, expert_width=width, num_values=num_values
+            cfg,
+            inputs,
+            horizon=cfg.horizon or shape.horizon,
+            padded_dim=padded,
+            width=shape.language.width,
+            expert_width=width,
+            num_values=num_values,
         )
         self.vlm_with_expert = SmolVLMWithExpert(shape)
         self.state_proj = nn.Linear(shape.state_dim, shape.language.width)

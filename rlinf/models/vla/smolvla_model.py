@@ -35,6 +35,7 @@ class SmolVLAShape:
         self_attention_every: Every this many layers the expert's tokens attend to each other, too.
         image_size: Height and width that images are brought to; None takes them as they are.
         action_dim: Width of padded actions (``D``).
+        horizon: Actions that are predicted (``H``).
         state_dim: Width of padded states.
         vlm_folder: Configuration and tokenizer of the vision-language model.
     """
@@ -48,6 +49,7 @@ class SmolVLAShape:
     self_attention_every: int
     image_size: tuple[int, int] | None
     action_dim: int
+    horizon: int
     state_dim: int
     vlm_folder: Path
 
@@ -90,6 +92,7 @@ class SmolVLAShape:
             self_attention_every=config["self_attn_every_n_layers"],
             image_size=None if resized is None else (resized[1], resized[0]),
             action_dim=config["max_action_dim"],
+            horizon=config.get("chunk_size", 50),
             state_dim=config["max_state_dim"],
             vlm_folder=vlm_folder,
         )

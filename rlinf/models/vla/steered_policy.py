@@ -53,7 +53,7 @@ class SteeredPolicy(SquashedMLPPolicy):
     ) -> tuple[torch.Tensor, PolicyOutput]:
         """See ``BasePolicy``; all that is random is the noise."""
         noise, output = super().predict_action_batch(obs, mode=mode, generator=generator)
-        return self.flow.actions_from(obs, noise.expand(-1, self.flow.cfg.horizon, -1)), output
+        return self.flow.actions_from(obs, noise.expand(-1, self.flow.horizon, -1)), output
 
     def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
         """See ``BasePolicy``.

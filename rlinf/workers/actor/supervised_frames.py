@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -9,15 +12,49 @@ from rlinf.algorithms.types import metric_pair
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.vla import FlowVLAConfig, VLAConfig
+from rlinf.data.datasets.lerobot import LeRobotDataset
 from rlinf.data.frames import FrameBatch, FrameStream
 from rlinf.data.messages.embodied import Observation
 from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import BasePolicy, ForwardType
 from rlinf.models.vla.guidance import conditional_frames, conditioned
 from rlinf.models.vla.observed import tasks_of
+from rlinf.utils.logging import get_logger
 from rlinf.utils.seeding import derive_seed
 
 Rows = dict[str, torch.Tensor]
+
+
+_COMPARED_FRAMES = 2000
+"""Frames of a data set whose actions are compared with the model's statistics."""
+_RARE = 0.02
+"""Share of actions that may be far from the statistics, as those outside of quantiles are."""
+
+
+def other_units(policy: BasePolicy, datasets: Sequence[LeRobotDataset]) -> list[str]:
+    """Return what is to be said of data sets whose actions are far from the statistics that a policy normalises by.
+
+    Args:
+        policy: Says how far they are.
+        datasets: Which are read in part.
+    """
+    found = []
+    for dataset in datasets:
+        chosen = np.linspace(0, dataset.num_frames - 1, min(dataset.num_frames, _COMPARED_FRAMES)).astype(np.int64)
+        actions = torch.from_numpy(dataset.column("action")[chosen]).float().unsqueeze(1)
+        obs: Observation = {}
+        if "observation.state" in dataset.features:
+            obs["states"] = torch.from_numpy(dataset.column("observation.state")[chosen]).float()
+        shares = policy.actions_beyond(obs, actions)
+        far = [f"{number} ({share:.0%})" for number, share in enumerate(shares) if share > _RARE]
+        if far:
+            found.append(
+                f"actor.model.unnorm_key: of the actions in '{dataset.root}', these numbers are far from the "
+                f"statistics of the model, with the share of frames: {', '.join(far)}. If they are not of the same "
+                "robot and units, write statistics of this data set (toolkits/vla/write_statistics.py) or correct "
+                "actor.model.norm_scheme and delta_actions."
+            )
+    return found
 
 
 class SupervisedFrames:
@@ -43,6 +80,9 @@ class SupervisedFrames:
             image_keys=cfg.actor.model.image_keys,
             seed=cfg.actor.seed,
         )
+        if engine.rank == 0:
+            for line in other_units(self.policy, self.stream.datasets):
+                get_logger(__name__).warning(line)
 
     def forward_backward(self, number: int, *, weight: float = 1.0) -> MetricSums:
         """Accumulate the gradient of a batch's mean loss over actions before the ends of their episodes.

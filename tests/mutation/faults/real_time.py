@@ -37,7 +37,7 @@ FAULTS: list[Fault] = [
     Fault(_REAL_TIME, "min(factor, bound)", "bound", CHUNKS, "the bound is always reached"),
     Fault(
         _FLOW,
-        "self.inputs.actions.normalize(planned.to(self.device))",
+        "self.inputs.of_actions(planned.to(self.device), obs)",
         "planned.to(self.device)",
         CHUNKS,
         "planned actions are not normalised",
@@ -45,16 +45,16 @@ FAULTS: list[Fault] = [
     Fault(_FLOW, "weights[:, :size] = prefix_weights(", "weights[:] = prefix_weights(", CHUNKS, "padding leads"),
     Fault(
         _FLOW,
-        "horizon=self.cfg.horizon, num_executed=self.cfg.num_action_chunks",
-        "horizon=self.cfg.horizon, num_executed=0",
+        "horizon=self.horizon, num_executed=self.cfg.num_action_chunks",
+        "horizon=self.horizon, num_executed=0",
         CHUNKS,
         "what was not planned leads to 0",
     ),
     Fault(_FLOW, "before=self._planned_before(obs)", "before=None", CHUNKS, "what was planned is forgotten"),
     Fault(
         _FLOW,
-        "actions.restore(chain[:, -1, :, : self.cfg.action_dim])",
-        "actions.restore(chain[:, -2, :, : self.cfg.action_dim])",
+        "to_actions(chain[:, -1, :, : self.cfg.action_dim], obs)",
+        "to_actions(chain[:, -2, :, : self.cfg.action_dim], obs)",
         CHUNKS,
         "the plan is not quite denoised",
     ),
@@ -74,7 +74,7 @@ FAULTS: list[Fault] = [
         "other policies are asked for plans",
     ),
     Fault(_CHECKS, "if delay >= size or", "if delay > size or", CHECKS, "a chunk that is old when it arrives"),
-    Fault(_CHECKS, "size + delay > model.horizon", "size + delay >= model.horizon", CHECKS, "refuses the last action"),
+    Fault(_CHECKS, "size + delay > planned", "size + delay >= planned", CHECKS, "refuses the last action"),
     Fault(_CHECKS, "if evaluation.auto_reset:", "if False:", CHECKS, "new episodes begin with old actions"),
     Fault(
         _BACKENDS,

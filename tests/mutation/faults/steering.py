@@ -16,8 +16,8 @@ FAULTS: list[Fault] = [
     Fault(SOURCE, "self.flow = flow.requires_grad_(False)", "self.flow = flow", STEERED, "the flow is trained"),
     Fault(
         SOURCE,
-        "noise.expand(-1, self.flow.cfg.horizon, -1)",
-        "torch.zeros_like(noise).expand(-1, self.flow.cfg.horizon, -1)",
+        "noise.expand(-1, self.flow.horizon, -1)",
+        "torch.zeros_like(noise).expand(-1, self.flow.horizon, -1)",
         STEERED,
         "the flow does not start from the noise",
     ),
@@ -102,11 +102,11 @@ FAULTS: list[Fault] = [
     ),
     Fault(REFINER, "self.flow = flow.requires_grad_(False)", "self.flow = flow", REFINED, "the flow is trained"),
     Fault(
-        REFINER, "return self.flow.inputs.actions.restore(actions), output", "return actions, output", REFINED, "units"
+        REFINER, "return self.flow.inputs.to_actions(actions, obs), output", "return actions, output", REFINED, "units"
     ),
     Fault(
         REFINER,
-        "self.flow.inputs.actions.normalize(actions.to(self.device))",
+        "self.flow.inputs.of_actions(actions.to(self.device), obs)",
         "actions",
         REFINED,
         "actions of others are not normalised",

@@ -43,7 +43,14 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (DAGGER | {f"{MODEL}.top_k": 3}, f"{MODEL}.top_k", "or algorithm.imitation_loss to model"),
     (OPENVLA | {f"{MODEL}.num_action_chunks": 2}, f"{MODEL}.num_action_chunks", "model_type to openvla_oft"),
     (OPENVLA | {f"{MODEL}.image_keys": ["a", "b"]}, f"{MODEL}.image_keys", "openvla sees one image"),
-    (PI | {f"{MODEL}.num_action_chunks": 60}, f"{MODEL}.num_action_chunks", "Set it to 50 or less"),
+    (
+        PI | {f"{MODEL}.num_action_chunks": 60, f"{MODEL}.horizon": 50},
+        f"{MODEL}.num_action_chunks",
+        "Set it to 50 or less",
+    ),
+    (PI | {f"{MODEL}.delta_actions": [2, -1]}, f"{MODEL}.delta_actions", "actor.model.action_dim 2 numbers together"),
+    (PI | {f"{MODEL}.delta_actions": [1, 0, 1]}, f"{MODEL}.delta_actions", "none of them 0"),
+    (PI | {f"{MODEL}.discrete_state_input": True}, f"{MODEL}.discrete_state_input", "with actor.model.variant=pi0"),
     (PI | {f"{MODEL}.state_dim": 0}, f"{MODEL}.state_dim", "allowed: integer > 0 or null"),
     (PI | {f"{MODEL}.noise_method": "flow_ode"}, f"{MODEL}.noise_method", "Set it to flow_sde"),
     (
@@ -65,7 +72,6 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (PI | NFT | ONE, f"{MODEL}.noise_steps", "Set it to all"),
     (PI | {f"{MODEL}.value_input": "expert_mean"}, f"{MODEL}.value_input", "without actor.model.add_value_head"),
     (STEERED | {f"{MODEL}.eval_start": "zeros"}, f"{MODEL}.eval_start", "which leaves the flow as it is"),
-    (PI | NFT | {f"{MODEL}.is_lora": True}, f"{MODEL}.is_lora", "compares with a copy of all weights"),
     (PI | {f"{MODEL}.noise_policy": {"image_size": 32}}, f"{MODEL}.noise_policy", "without actor.model.add_q_head"),
     (STEERED | {f"{MODEL}.freeze": ["vision"]}, f"{MODEL}.freeze", "which leaves the flow as it is"),
     (STEERED | {f"{MODEL}.noise_level": 0.1}, f"{MODEL}.noise_level", "which leaves the flow as it is"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlinf.errors import ConfigError, EnvironmentFailure
-from rlinf.models.vla.flow_inputs import state_bins
+from rlinf.models.vla.flow_inputs import PiInputs, state_bins
 from tests.unit.models.vla.pi_policies import STATISTICS, pi_policy
 from tests.unit.models.vla.vla_policies import observations
 
@@ -54,6 +54,33 @@ def test_the_state_of_pi05_is_among_the_words(tmp_path: Path) -> None:
     policy.inputs._tokenizer = lambda text, **keys: seen.append(text) or tokenizer(text, **keys)
     policy.inputs.encode(["put the_cup\ndown "], torch.tensor([[0.0, -1.0, 0.999]]))
     assert seen == ["Task: put the cup down, State: 128 0 255;\nAction: "]
+
+
+@pytest.mark.parametrize(("variant", "is_read"), [("pi0", None), ("pi05", False)])
+def test_without_the_state_a_prompt_is_the_task_and_the_end_of_its_line(
+    variant: str, is_read: bool | None, tmp_path: Path
+) -> None:
+    policy = pi_policy(tmp_path, variant, discrete_state_input=is_read)
+    seen: list[str] = []
+    tokenizer = policy.inputs._tokenizer
+    policy.inputs._tokenizer = lambda text, **keys: seen.append(text) or tokenizer(text, **keys)
+    policy.inputs.encode(["put the_cup\ndown "], torch.tensor([[0.0, -1.0, 0.999]]))
+    assert seen == ["put the cup down", "\n"]
+
+
+def test_states_in_words_are_padded_in_folders_of_lerobot_alone(tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, "pi05")
+    inputs = PiInputs(policy.cfg, tmp_path, image_size=28, padded_dim=8, pads_words=True)
+    state, seen, tokenizer = torch.tensor([0.0, -1.0, 0.999]), [], policy.inputs._tokenizer
+    inputs._tokenizer = lambda text, **keys: seen.append(text) or tokenizer(text, **keys)
+    inputs.tokens("lift", state)
+    assert seen == ["Task: lift, State: 128 0 255 128 128 128 128 128;\nAction: "]
+
+
+@pytest.mark.parametrize(("variant", "length"), [("pi0", 48), ("pi05", 200)])
+def test_prompts_are_as_long_as_those_of_openpi(variant: str, length: int, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant, max_prompt_length=None)
+    assert policy.inputs.record(OBS, policy.device)["token_ids"].shape == (3, length)
 
 
 def test_a_prompt_that_is_too_long_says_how_long(tmp_path: Path) -> None:

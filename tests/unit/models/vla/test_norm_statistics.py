@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlinf.errors import ConfigError
-from rlinf.models.vla.norm_statistics import Scheme, Statistics
+from rlinf.models.vla.norm_statistics import Scheme, Statistics, read_statistics
 
 ACTION = {
     "q01": [-0.5, 0.0, 0.2],
@@ -104,6 +104,33 @@ def test_the_length_is_that_of_the_statistics_which_may_be_padded(tmp_path: Path
     for size in (1, 4):  # one that is no padding, and one that is not there
         with pytest.raises(ConfigError, match=f"state_dim: received {size}; .* have 3 numbers of 'proprio'"):
             statistics.normalizer("proprio", "bounds_q99", size)
+
+
+def test_statistics_of_published_training_come_before_those_in_assets(tmp_path: Path) -> None:
+    def write(folder: str, mean: float) -> None:
+        (tmp_path / folder).mkdir(parents=True)
+        stats = {entry: {"mean": [mean], "std": [1.0]} for entry in ("actions", "state")}
+        folder_with(tmp_path / folder, "norm_stats.json", {"norm_stats": stats})
+
+    write("assets/physical-intelligence/libero", 1.0)
+    write("assets/droid", 2.0)
+    found = {name: entry["action"]["mean"][0] for name, entry in read_statistics(tmp_path).items()}
+    assert found == {"physical-intelligence/libero": 1.0, "droid": 2.0}
+    write("physical-intelligence/libero", 3.0)
+    found = {name: entry["action"]["mean"][0] for name, entry in read_statistics(tmp_path).items()}
+    assert found == {"physical-intelligence/libero": 3.0, "droid": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [("bounds_q99", [0.5, 0.0, 0.0]), ("quantiles", [0.5, 0.0, 0.0]), ("mean_std", [0.0, 0.5, 0.0])],
+)
+def test_what_is_far_from_the_statistics(scheme: Scheme, expected: list[float], tmp_path: Path) -> None:
+    folder_with(tmp_path, "dataset_statistics.json", {"mine": {"action": {**ACTION, "std": [1.0, 0.1, 2.0]}}})
+    normalizer = Statistics.of_folder(tmp_path, None).normalizer("action", scheme, 3)
+    # 1.04 is within what quantiles leave out, 1.6 is six deviations from the mean; the last is not normalised.
+    numbers = torch.tensor([[[0.52, 1.0, 0.0]], [[-0.53, 1.6, 0.9]]])
+    assert normalizer.beyond(numbers).tolist() == expected
 
 
 def test_names_without_idle_actions_are_found(tmp_path: Path) -> None:

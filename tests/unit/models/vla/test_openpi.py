@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +18,7 @@ from rlinf.errors import ConfigError
 from rlinf.models import check_policy
 from rlinf.models.vla import openpi
 from rlinf.models.vla.pi_model import PiShape
-from tests.unit.models.vla.pi_policies import CAMERAS, golden_record, pi_policy, shapes_of
+from tests.unit.models.vla.pi_policies import CAMERAS, STATISTICS, golden_record, pi_policy, shapes_of
 from tests.unit.models.vla.vla_policies import observations, published_names
 
 pytest.importorskip("transformers")
@@ -261,6 +263,48 @@ def test_keys_that_do_not_fit_the_folder_are_refused(keys: dict[str, Any], words
     pi_policy(tmp_path, "pi0")
     with pytest.raises(ConfigError, match=words):
         pi_policy(tmp_path, "pi0", **keys)
+
+
+def test_the_horizon_is_the_checkpoint_s_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:
+    assert pi_policy(tmp_path, "pi0", horizon=None).num_supervised_actions == 6
+    assert pi_policy(tmp_path, "pi0", horizon=4).plan_action_batch(obs_of()).shape == (3, 4, 3)
+    with pytest.raises(ConfigError, match="num_action_chunks: received 7; .* predicts 6. Set it to 6 or less"):
+        pi_policy(tmp_path, "pi0", horizon=None, num_action_chunks=7)
+
+
+def test_a_folder_without_a_configuration_is_of_the_published_size(tmp_path: Path) -> None:
+    pi_policy(tmp_path, "pi0")
+    (tmp_path / "config.json").rename(tmp_path / "other.json")
+    shape = PiShape.of_config({})
+    assert (shape.language.width, shape.expert.width, shape.action_dim, shape.horizon) == (2048, 1024, 32, 50)
+    cfg = pi_config(tmp_path)
+    with pytest.raises(ConfigError, match=r"is not of this model: .* shape"):
+        openpi.build_openpi(cfg)
+
+
+@both
+def test_folders_of_lerobot_are_read(variant: str, tmp_path: Path) -> None:
+    plain = pi_policy(tmp_path, variant)
+    file, config = tmp_path / "model.safetensors", json.loads((tmp_path / "config.json").read_text())
+    save_file({f"model.{name}": tensor for name, tensor in load_file(file).items()}, file)
+    theirs = {"action_dim": "max_action_dim", "action_horizon": "chunk_size"}
+    config = {theirs.get(key, key): value for key, value in config.items()}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "type": variant}))
+    shutil.rmtree(tmp_path / "assets")
+    columns = {"action": "action", "state": "observation.state"}
+    numbers = {f"{column}.{key}": torch.tensor(STATISTICS[key]) for column in columns.values() for key in STATISTICS}
+    save_file(numbers, tmp_path / "policy_preprocessor_step_2_normalizer_processor.safetensors")
+    read = pi_policy(tmp_path, variant, horizon=None)
+    assert read.horizon == 6
+    assert all(torch.equal(tensor, read.state_dict()[name]) for name, tensor in plain.state_dict().items())
+    assert torch.equal(read.inputs.actions.low, plain.inputs.actions.low)
+    other = {"pi0": "pi05", "pi05": "pi0"}[variant]
+    with pytest.raises(ConfigError, match=f"variant: received {other}; .* holds LeRobot's {variant}"):
+        pi_policy(tmp_path, other)
+
+
+def pi_config(folder: Path) -> PiConfig:
+    return PiConfig(model_type="openpi", model_path=str(folder), action_dim=3, variant="pi0", num_action_chunks=2)
 
 
 def test_adapters_leave_projections_whole(tmp_path: Path) -> None:

@@ -133,6 +133,24 @@ def test_flows_are_written_back_with_tied_and_unused_weights(variant: str, tmp_p
     assert before == after
 
 
+def test_what_was_trained_to_predict_another_number_of_actions_says_so(tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    policy = pi_policy(source, "pi0", horizon=4)
+    write_published(copy, policy, policy.export(lambda tensor: tensor), source=source, horizon=policy.horizon)
+    before, after = (json.loads((folder / "config.json").read_text()) for folder in (source, copy))
+    assert after == {**before, "action_horizon": 4}
+
+
+def test_statistics_of_published_training_are_copied(tmp_path: Path) -> None:
+    source, copy, name = tmp_path / "source", tmp_path / "copy", "physical-intelligence/libero"
+    pi_policy(source, "pi0")
+    (source / "physical-intelligence").mkdir()
+    (source / "assets" / "tiny").rename(source / name)
+    policy = pi_policy(source, "pi0", unnorm_key=name)
+    write_published(copy, policy, policy.export(lambda tensor: tensor), source=source)
+    assert (copy / name / "norm_stats.json").read_bytes() == (source / name / "norm_stats.json").read_bytes()
+
+
 @pytest.mark.parametrize("kind", ["openvla", "oft_tokens", "oft_l1", "oft_film"])
 def test_names_and_shapes_are_the_published_ones(kind: str, tmp_path: Path) -> None:
     policy = golden(kind, tmp_path).policy

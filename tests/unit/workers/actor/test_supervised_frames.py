@@ -15,12 +15,14 @@ from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.runner import RunnerConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.config.schema.vla import PiConfig
+from rlinf.data.datasets.lerobot import LeRobotDataset
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_policy
 from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.learner import learners
 from rlinf.workers.actor.policy_learner import PolicyLearner
+from rlinf.workers.actor.supervised_frames import other_units
 from tests.unit.data.frame_sets import frame_set
 from toolkits.vla.make_tiny import TinyShape, write_tiny_pi
 
@@ -170,3 +172,16 @@ def test_the_frames_loss_is_reported_without_its_weight(tmp_path: Path) -> None:
     metrics = learner.update(1)
     assert metrics["imitation_loss"] > 1e-2
     assert "actor_ratio" in metrics, sorted(metrics)
+
+
+def test_data_in_other_units_than_the_statistics_are_named_with_their_numbers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    learner = make_learner(tmp_path, 0.5)
+    assert not [record for record in caplog.records if "unnorm_key" in record.message]
+    policy = learner.policy
+    near, far = (LeRobotDataset(frame_set(tmp_path / name, scale=s)) for name, s in (("near", 0.1), ("far", 1.0)))
+    (line,) = other_units(policy, [near, far])
+    # Of 13 frames, numbered from 0, seven are more than five deviations from 0.
+    assert line.startswith(f"actor.model.unnorm_key: of the actions in '{far.root}'")
+    assert "0 (54%), 1 (54%). If they" in line
