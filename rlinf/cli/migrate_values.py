@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import fields
 from typing import Any
 
+from rlinf.cli.migrate_pi import pi_config
 from rlinf.config.published_keys import value_at
 from rlinf.config.schema.env import DataCollectionConfig, EnvConfig, VideoConfig
 from rlinf.config.schema.realworld import hardware_types
@@ -199,14 +200,6 @@ def _states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, An
     return {"actor.model.obs_dim": None}
 
 
-def _pi_variant(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
-    """Kind of the model, which begins the name of the published configuration."""
-    del recipe, groups
-    if str(value).startswith("pi05"):
-        return {"actor.model.variant": "pi05", "actor.model.norm_scheme": "quantiles"}
-    return {"actor.model.variant": "pi0"}
-
-
 def _libero_start(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
     """One of the start states of a suite, of which each task has as many."""
     del recipe
@@ -373,7 +366,7 @@ CONVERSIONS: dict[str, Conversion] = {
     "node_groups": _node_groups,
     "observation_mode": _observation_mode,
     "paths": _paths,
-    "pi_variant": _pi_variant,
+    "pi_config": pi_config,
     "operator_device": _operator_device,
     "placement": _placement,
     "random_shift": _random_shift,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import (
     ImitationLossConfig,
+    NFTLossConfig,
     RegularizedLossConfig,
     RLTLossConfig,
     SACLossConfig,

@@ -292,9 +292,9 @@ def write_published(
     if files:
         raise CheckpointError(f"'{folder}' is not whole: weights of {abridged(sorted(_names(files[0])))} are missing.")
     _copy_rest(source, folder, num_bytes)
-    file = folder / "config.json"
-    if horizon is not None and file.is_file():
-        _write_horizon(file, horizon)
+    config = folder / "config.json"
+    if horizon is not None and config.is_file():
+        _write_horizon(config, horizon)
 
 
 def _names(file: File) -> set[str]:

@@ -101,13 +101,6 @@ FAULTS: list[Fault] = [
         "a constant learning rate gets an end",
     ),
     Fault(
-        "rlinf/cli/migrate_values.py",
-        'if str(value).startswith("pi05"):',
-        'if str(value).startswith("pi0"):',
-        _VALUES,
-        "pi-0 becomes pi-0.5",
-    ),
-    Fault(
         "rlinf/cli/migrate_compose.py",
         "    return [*above, *(sorted(examples.glob(",
         "    return [*(sorted(examples.glob(",
