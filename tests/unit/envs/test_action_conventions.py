@@ -1,5 +1,6 @@
 """What the numbers of an action mean, as a table: each row by exact numbers, back and forth."""
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -101,3 +102,16 @@ def test_bounds_of_a_simulator_are_kept() -> None:
     assert isinstance(space, gymnasium.spaces.Box)
     assert space.low.tolist() == [-1, -2, -3, -1, -1, -1, -1]
     assert space.high.tolist() == [1, 2, 3, 1, 1, 1, 1]
+
+
+def test_the_published_table_is_this_one() -> None:
+    page = Path(__file__).parents[3] / "docs" / "source-en" / "guides" / "data_collection.md"
+    rows = {}
+    for line in page.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip().replace("`", "") for cell in line.strip("|").split("|")]
+        for kind in cells[0].split(", "):
+            if kind in OPENS:
+                rows[kind, cells[1]] = (float(cells[2]), float(cells[3]))
+    assert rows == {
+        key: (row.gripper_number(-(row.opens or 0)), row.gripper_number(row.opens)) for key, row in CONVENTIONS.items()
+    }

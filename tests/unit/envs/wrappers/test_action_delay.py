@@ -31,6 +31,16 @@ def test_delayed_actions_are_executed_later_and_never_in_the_next_episode(num_ac
         assert torch.equal(step.obs["states"], expected.obs["states"])
 
 
+def test_what_waits_is_dropped_when_a_rollout_epoch_begins() -> None:
+    actions = torch.full((4, 2, 2), 0.2)
+    with pixel_reach([DELAY]) as env, pixel_reach([]) as plain:
+        env.reset(0)
+        env.chunk_step(actions)
+        env.reset(1)
+        plain.reset(1)
+        assert torch.equal(env.chunk_step(actions).rewards, plain.chunk_step(torch.zeros_like(actions)).rewards)
+
+
 def test_discrete_actions_cannot_be_delayed() -> None:
     cfg = GymnasiumEnvConfig(
         env_type="gymnasium",
