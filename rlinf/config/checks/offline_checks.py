@@ -152,7 +152,9 @@ def check_dagger(check: Check[EmbodiedConfig]) -> None:
     if isinstance(loss.expert, ScriptedExpertConfig) and model.num_action_chunks != 1:
         check.problem(
             "actor.model.num_action_chunks",
-            f"received {model.num_action_chunks}; expert_type=scripted looks at every observation. Set it to 1.",
+            f"received {model.num_action_chunks}; expert_type=scripted labels what it sees, which is nothing within "
+            "a chunk. Set it to 1, or let the script act within chunks: algorithm.loss_type=embodied_hgdagger, and in "
+            "env.train.wrappers 'intervention' with intervener_type: scripted.",
         )
     if isinstance(loss.expert, PolicyExpertConfig):
         check_weights(check, loss.expert, "algorithm.expert")

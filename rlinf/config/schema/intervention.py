@@ -125,7 +125,7 @@ class InterventionConfig(WrapperConfig):
 interveners: Registry[Any] = Registry("intervener")
 """By ``intervener_type``; called as ``builder(cfg, env=..., row=...)`` with the row of the environment."""
 interveners.register("client", "rlinf.envs.realworld.robot_device:ClientIntervener", config=ClientIntervenerConfig)
-interveners.register("gello", "rlinf.envs.interveners.gello:GelloIntervener", config=GelloIntervenerConfig)
+interveners.register("gello", "rlinf.envs.realworld.gello:GelloIntervener", config=GelloIntervenerConfig)
 interveners.register("keyboard", "rlinf.envs.interveners.keyboard:KeyboardIntervener", config=KeyboardIntervenerConfig)
 interveners.register("scripted", "rlinf.envs.interveners.scripted:ScriptedIntervener", config=ScriptedIntervenerConfig)
 interveners.register(

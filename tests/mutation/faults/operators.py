@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _TESTS = {
-    "envs/interveners/gello.py": ("tests/unit/envs/interveners/test_gello.py",),
+    "envs/realworld/gello.py": ("tests/unit/envs/realworld/test_gello.py",),
     "config/checks/intervention_checks.py": ("tests/unit/config/checks/test_intervention_checks.py",),
     "envs/episode_collector.py": (
         "tests/unit/envs/test_episode_collector_saved.py",
@@ -179,31 +179,31 @@ FAULTS: list[Fault] = [
     ),
     # The leader arm.
     _fault(
-        "envs/interveners/gello.py",
+        "envs/realworld/gello.py",
         "np.array(self.cfg.joint_signs) * (angles[:count] - np.array(self.cfg.joint_offsets))",
         "np.array(self.cfg.joint_signs) * angles[:count] - np.array(self.cfg.joint_offsets)",
         "offsets of a leader arm's joints have the sign of the joint",
     ),
     _fault(
-        "envs/interveners/gello.py",
+        "envs/realworld/gello.py",
         "way = self._robot_start[:3] + leader[:3] - self._leader_start[:3] - robot[:3]",
         "way = leader[:3] - self._leader_start[:3]",
         "the robot repeats the leader arm's whole way at every action",
     ),
     _fault(
-        "envs/interveners/gello.py",
+        "envs/realworld/gello.py",
         "elif self._num_still >= self.cfg.release_steps:",
         "elif False:",
         "the policy never acts again",
     ),
     _fault(
-        "envs/interveners/gello.py",
+        "envs/realworld/gello.py",
         "return -1.0 if pulled > 0.5 else 1.0",
         "return 1.0 if pulled > 0.5 else -1.0",
         "the trigger opens the gripper",
     ),
     _fault(
-        "envs/interveners/gello.py",
+        "envs/realworld/gello.py",
         "(-0.0825, -_QUARTER, 0.384)",
         "(0.0825, -_QUARTER, 0.384)",
         "the elbow of the arm bends the wrong way",

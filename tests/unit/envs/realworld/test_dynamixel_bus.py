@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlinf.envs.interveners.dynamixel_bus import DynamixelBus
+from rlinf.envs.realworld.dynamixel_bus import DynamixelBus
 from rlinf.errors import EnvironmentFailure, MissingPackageError
 
 _WRITE, _SYNC_READ, _STATUS, _EVERYBODY = 0x03, 0x82, 0x55, 0xFE

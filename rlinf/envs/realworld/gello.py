@@ -15,8 +15,8 @@ from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.intervention import GelloIntervenerConfig
 from rlinf.config.schema.realworld import RealWorldEnvConfig
 from rlinf.envs.interveners import Situation
-from rlinf.envs.interveners.dynamixel_bus import DynamixelBus
 from rlinf.envs.interveners.person import require_one_environment, twist_to_action
+from rlinf.envs.realworld.dynamixel_bus import DynamixelBus
 from rlinf.envs.realworld.poses import Vector, from_rotation_vector, multiply, rotation_between
 from rlinf.errors import ConfigError
 

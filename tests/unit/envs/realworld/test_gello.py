@@ -10,9 +10,10 @@ import torch
 from rlinf.config.schema.env import PixelReachEnvConfig
 from rlinf.config.schema.intervention import GelloIntervenerConfig
 from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
-from rlinf.envs.interveners import Situation, gello
-from rlinf.envs.interveners.gello import GelloIntervener, forward_kinematics
+from rlinf.envs.interveners import Situation
+from rlinf.envs.realworld import gello
 from rlinf.envs.realworld.franka import FrankaSingleEnv
+from rlinf.envs.realworld.gello import GelloIntervener, forward_kinematics
 from rlinf.envs.realworld.poses import pose_from_euler, rotation_between
 from rlinf.errors import ConfigError
 
