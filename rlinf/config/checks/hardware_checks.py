@@ -63,7 +63,7 @@ def check_robots(check: Check[EmbodiedConfig]) -> None:
 
 
 def check_marks(check: Check[EmbodiedConfig]) -> None:
-    """An operator marks the episodes of one robot, by keys that mean nothing else; somebody says what success is."""
+    """An operator marks the episodes of one robot, by keys that mean nothing else; a kept success can come about."""
     for path, env in (("env.train", check.cfg.env.train), ("env.eval", check.cfg.env.eval)):
         if not isinstance(env, MarkedEnvConfig):
             continue

@@ -16,7 +16,7 @@ _TORQUE_ENABLE, _PRESENT_POSITION, _POSITION_BYTES = 64, 132, 4
 """Of the control table of X-series servos: addresses, and the length of a position."""
 _TICKS_PER_TURN = 4096
 _ATTEMPTS = 3
-"""How often a bus that loses a packet is asked before it counts as broken."""
+"""How often a bus that loses a packet is queried before it counts as broken."""
 
 
 class DynamixelBus:

@@ -19,7 +19,7 @@ from rlinf.cli.main import main
         ("recipes", {"gym_cartpole_ppo_mlp"}),
         ("rewards", {"action_penalty", "api", "env", "model"}),
         ("wrappers", {"action_repeat", "frame_stack", "intervention"}),
-        ("interveners", {"client", "keyboard", "scripted", "spacemouse"}),
+        ("interveners", {"client", "gello", "keyboard", "scripted", "spacemouse"}),
     ],
 )
 def test_list_names_each_kind(capsys: pytest.CaptureFixture[str], kind: str, names: set[str]) -> None:
@@ -32,7 +32,7 @@ def test_without_a_kind_the_kinds_are_listed_with_how_many_there_are(capsys: pyt
     lines = capsys.readouterr().out.splitlines()
     kinds = dict(line.split(maxsplit=1) for line in lines[: lines.index("")])
     assert {"algorithms", "engines", "envs", "models", "recipes", "rewards"} <= set(kinds)
-    assert kinds["interveners"] == "4: client, keyboard, scripted, ..."
+    assert kinds["interveners"] == "5: client, gello, keyboard, ..."
     assert "rlinf list KIND" in lines[-1]
 
 
