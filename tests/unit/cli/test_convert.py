@@ -22,6 +22,7 @@ from rlinf.models.files.peft_folder import write_adapter
 from rlinf.models.lora import is_adapter
 from rlinf.telemetry.rundir import CONFIG_FILE
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
+from tests.unit.models.vla.vla_policies import random_policy
 
 transformers = pytest.importorskip("transformers")
 ROOT = Path(__file__).parents[3]
@@ -115,6 +116,27 @@ def test_adapters_of_a_checkpoint_are_merged_or_written_for_peft(start: Path, tm
         for key, tensor in expected.items():
             torch.testing.assert_close(found[key], tensor, rtol=1e-5, atol=1e-6)
     assert (logits(tmp_path / "merged") - logits(start)).abs().max() > 1e-3
+
+
+def test_the_adapter_of_a_policy_is_written_with_what_was_trained_whole(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"is_lora": True, "lora_rank": 2}
+    start, run = tmp_path / "start", tmp_path / "run"
+    policy = random_policy("oft", start, lora_whole_modules=["fc3"], **keys)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.1 if parameter.requires_grad else 0.0)
+    folder = run / "checkpoints" / "global_step_3"
+    optimizer = torch.optim.AdamW([p for p in policy.parameters() if p.requires_grad])
+    write_state(folder / "actor", state.training_state(policy, [optimizer], {"num_steps": 3}))
+    names = {**keys, "model_path": str(start), "lora_whole_modules": ["fc3"]}
+    overrides = [f"actor.model.{name}={json.dumps(value)}" for name, value in names.items()]
+    cfg = validate_cfg(load_recipe("pixel_reach_grpo_oft_tiny", overrides))
+    (run / CONFIG_FILE).write_text(yaml.safe_dump(to_dict(cfg)))
+    assert main(["convert", str(folder), str(tmp_path / "adapter"), "--to", "adapter"]) == 0
+    again = random_policy("oft", start, lora_path=str(tmp_path / "adapter"), lora_whole_modules=["fc3"], **keys)
+    found = again.state_dict()
+    assert all(torch.equal(tensor, found[name]) for name, tensor in policy.state_dict().items() if name in found)
+    assert main(["convert", str(folder), str(tmp_path / "hf")]) == 1
 
 
 def test_what_cannot_be_converted_is_refused_with_what_to_do(

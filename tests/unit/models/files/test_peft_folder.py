@@ -164,6 +164,11 @@ def test_an_adapter_of_another_policy_is_refused(tmp_path: Path) -> None:
         random_policy("openvla", tmp_path / "other", **path)
     with pytest.raises(ConfigError, match=r"differ in .*Set the keys as the adapter was trained"):
         random_policy("openvla", tmp_path / "other", is_lora=True, lora_rank=3, lora_alpha=5.0, **path)
+    head = tmp_path / "head"
+    head_alone = trained_policy(lambda folder, **keys: random_policy("oft", folder, head="l1", **keys), head)
+    write_adapter(tmp_path / "with head", head_alone.state_dict().items(), head_alone.cfg)
+    with pytest.raises(ConfigError, match="is of another model, which has action_head.model.fc1.bias"):
+        random_policy("oft", head, lora_path=str(tmp_path / "with head"))
     # A value head is not needed to act.
     plain = random_policy("oft", tmp_path / "start", **{**FILM, "add_value_head": False}, **path)
     torch.testing.assert_close(act(plain), act(policy), rtol=0, atol=1e-4)
