@@ -76,7 +76,7 @@ def check_openvla(check: Check[EmbodiedConfig]) -> None:
     elif isinstance(loss, ImitationLossConfig) and loss.imitation_loss == "nll" and model.top_k is not None:
         check.problem(
             f"{path}.top_k",
-            f"received {model.top_k}; imitation_loss=nll teaches tokens that the policy would not have sampled. Set it "
+            f"received {model.top_k}; imitation_loss=nll learns tokens that the policy would not have sampled. Set it "
             "to null, or algorithm.imitation_loss to model.",
         )
     if not isinstance(model, OpenVLAOFTConfig):

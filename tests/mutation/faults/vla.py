@@ -245,8 +245,15 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{SOURCE}/smolvla_model.py",
-        "connector(vision(pixel_values=self._pixels(image)).last_hidden_state) * scale",
-        "connector(vision(pixel_values=self._pixels(image)).last_hidden_state)",
+        "self._pixels(image).to(dtype)",
+        "self._pixels(image)",
+        ("tests/unit/models/test_base_policy.py",),
+        "SmolVLA does not act in half precision",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla_model.py",
+        "connector(vision(pixel_values=each).last_hidden_state) * scale",
+        "connector(vision(pixel_values=each).last_hidden_state)",
         SMOLVLA,
         "images are not scaled",
     ),
