@@ -28,8 +28,8 @@ class WorldModelEnv(VectorEnv):
 
     An episode begins with a recorded frame. A chunk of actions is one call of the model, whose randomness is a function
     of the episode's reset-state id and step: the same id and actions lead to the same dream. Success is a reward of 1,
-    where a frame counts as solved and the one before it did not: an episode that begins in a solved frame has earned
-    nothing yet.
+    where a frame counts as solved and the one before it did not: an episode that begins in a solved frame is rewarded
+    for none of it.
 
     Args:
         cfg: Its configuration.
