@@ -76,4 +76,5 @@ def test_the_file_holds_every_episode(tmp_path: Path) -> None:
         "number": 0,
         "task": "push",
         "metrics": {"success_once": 1.0, "return": 1.0, "episode_len": 10.0},
+        "start": None,
     }
