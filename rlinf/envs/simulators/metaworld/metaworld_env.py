@@ -20,7 +20,7 @@ class MetaWorldEnv(SingleEnvVectorEnv):
     With ``task_name: mt10`` or ``mt50`` group ``g`` of the environments has the task ``g % T`` of the benchmark's
     ``T``, and keeps it; without images a one-hot of the task is appended to ``states``, which are then [B, 39 + T].
     So it is with ``ml10`` and ``ml45`` and the tasks of ``task_split``, without a one-hot, and ``states`` have zeros
-    where the goal is. With ``num_goals`` a reset-state id names one of so many start states of each task: ids in
+    where the goal is. With ``num_goals`` a reset-state id names one of that number of start states of each task: ids in
     order go through all tasks' first ones, then the second ones.
 
     Args:

@@ -70,7 +70,7 @@ def test_tasks_that_are_kept_from_training_show_neither_goal_nor_number() -> Non
         assert obs["task_descriptions"][::2] == [TASK_DESCRIPTIONS[name] for name in SPLITS["ml45"]["test"]]
 
 
-def test_each_task_has_so_many_start_states_in_order() -> None:
+def test_each_task_goes_through_its_start_states_in_order() -> None:
     pytest.importorskip("metaworld")
     keys = {"task_name": "ml10", "task_split": "test", "total_num_envs": 10, "group_size": 1, "num_goals": 3}
     cfg = metaworld_config(**keys, rollout_epoch=3, use_ordered_reset_state_ids=True, auto_reset=False)
