@@ -28,7 +28,7 @@ from rlinf.errors import ConformanceError, EnvironmentFailure, NumericalError
 
 _CHUNKS = 4
 _DEATH_SECONDS = 20.0
-"""Within which the end of a guest has to be told; most of them pass while the operating system ends it."""
+"""Within which the end of a guest has to be reported; most of them pass while the operating system ends it."""
 
 
 def check_guest(cfg: GuestProcessConfig, *, in_process: bool = False, **rules: Any) -> dict[str, str]:
@@ -36,7 +36,7 @@ def check_guest(cfg: GuestProcessConfig, *, in_process: bool = False, **rules: A
 
     Those are: another guest beside it changes nothing; a request that it does not know, or that is no message, is an
     error and not its end; a message that is too long ends it; what is pickled is not unpickled; an action that is not a
-    number does not reach it; when it is killed, its host is told so at once.
+    number does not reach it; when it is killed, its host reports that at once.
 
     Args:
         cfg: Its section, ``env_type: guest`` or another one that guests step. Two environments and a low
@@ -87,14 +87,14 @@ def _guest(env: VectorEnv) -> GuestProcess:
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """The same seeds and actions for whoever plays them."""
+    """The same seeds and actions for all that play them."""
 
     seeds: Any
     requests: list[ChunkRequest]
 
     @classmethod
     def of(cls, env: VectorEnv) -> _Script:
-        """Return what all environments are asked, with episodes that end and begin in the midst of chunks."""
+        """Return the requests to all environments, with episodes that end and begin in the midst of chunks."""
         rule = EpisodeRule(env.cfg.max_episode_steps, ignore_terminations=False)
         seeds = np.arange(10, 10 + env.num_envs)
         requests = []
@@ -124,7 +124,7 @@ def _check_in_process(guest: GuestProcess, env: VectorEnv, expected: list[RawChu
     for request in script.requests:
         # By way of the wire, so that both have the same types.
         reply = encode(["ok", rows.run_chunk(decode(encode(chunk_request(request))))])
-        played.append(read_reply(reply, guest.asked_for(request))[1])
+        played.append(read_reply(reply, guest.pending_request(request))[1])
     rows.close()
     _require_equal("guest-in-process", expected, played, "the adapter in this interpreter")
 
@@ -141,9 +141,9 @@ def _check_requests(guest: GuestProcess) -> None:
     """What is no request is an error, and the guest goes on."""
     for what, message in (("unknown", encode(["dance", {}])), ("pickled", b"\x80\x04N.")):
         guest.connection.send_bytes(message)
-        kind, told = decode(guest.receive())
+        kind, answer = decode(guest.receive())
         if kind != "error":
-            raise ConformanceError("guest-requests", f"{guest} answers a request that is {what} with {told!r}.")
+            raise ConformanceError("guest-requests", f"{guest} answers a request that is {what} with {answer!r}.")
 
 
 def _check_death(pool: ProcessPool, env: VectorEnv) -> None:
@@ -159,7 +159,7 @@ def _check_death(pool: ProcessPool, env: VectorEnv) -> None:
         seconds = time.monotonic() - began
         if str(guest) not in str(error) or seconds > _DEATH_SECONDS:
             raise ConformanceError(
-                "guest-death", f"the end of {guest} was told after {seconds:.0f} s: {error}"
+                "guest-death", f"the end of {guest} was reported after {seconds:.0f} s: {error}"
             ) from error
     else:
         raise ConformanceError("guest-death", f"{guest} was killed within a chunk, and yet it has answered.")

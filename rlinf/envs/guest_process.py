@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import rlinf.envs.guests
-from rlinf.envs.guest_replies import Asked, read_hello, read_reply
+from rlinf.envs.guest_replies import PendingRequest, read_hello, read_reply
 from rlinf.envs.guests.guest_wire import HEARTBEAT_SECONDS, MAX_BYTES, PROTOCOL, WireError, encode
 from rlinf.envs.process_pool import ONE_THREAD, PoolProcess
 from rlinf.envs.raw_chunk import ChunkRequest
@@ -30,7 +30,7 @@ PYTHON_VARIABLE = "RLINF_GUEST_PYTHON"
 _STALL_SECONDS = 60
 """How long a message may stop in its midst."""
 _SILENT_HEARTBEATS = 3
-"""After so many that did not come, a process counts as one that hangs."""
+"""After this number that did not come, a process counts as one that hangs."""
 _HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONSAFEPATH")
 """Variables that would have the guest import packages of this interpreter."""
 
@@ -75,10 +75,10 @@ class GuestProcess(PoolProcess):
 
     def __init__(self, spec: SingleEnvSpec, first_row: int, *, setup: GuestSetup) -> None:
         self._setup = setup
-        self._asked = Asked("build")
+        self._request = PendingRequest("build")
         self._spaces: Spaces | None = None
         self._report: dict[str, Any] = {}
-        self._asked_at = self._heard_at = time.monotonic()
+        self._requested_at = self._heard_at = time.monotonic()
         self.versions: dict[str, str] = {}
         """Of its Python, numpy and the packages that its adapter names."""
         try:
@@ -105,32 +105,32 @@ class GuestProcess(PoolProcess):
 
     def encode(self, kind: str, *arguments: Any) -> bytes:
         """See ``PoolProcess``."""
-        self._asked_at = self._heard_at = time.monotonic()
+        self._requested_at = self._heard_at = time.monotonic()
         self._report = {}
         if kind == "build":
-            self._asked = Asked(kind)
+            self._request = PendingRequest(kind)
             return encode([kind, self.build_request()])
         if kind == "reset":
-            self._asked = Asked(kind, (len(arguments[0]),), self._spaces)
+            self._request = PendingRequest(kind, (len(arguments[0]),), self._spaces)
             return encode([kind, {"rows": arguments[0], "seeds": arguments[1]}])
-        self._asked = self.asked_for(arguments[0])
+        self._request = self.pending_request(arguments[0])
         return encode([kind, chunk_request(arguments[0])])
 
-    def asked_for(self, request: ChunkRequest) -> Asked:
+    def pending_request(self, request: ChunkRequest) -> PendingRequest:
         """Return what the answer to a chunk's request has to fit."""
-        return Asked("chunk", request.shape, self._spaces)
+        return PendingRequest("chunk", request.shape, self._spaces)
 
     def build_request(self) -> dict[str, Any]:
-        """Return what the guest is told to build."""
+        """Return what the guest has to build."""
         counts = {name: getattr(self.spec, name) for name in ("num_envs", "first_env", "num_recorded")}
         return {"adapter": self._setup.adapter, **self.spec.kwargs, **counts}
 
     def decode(self, reply: bytes) -> tuple[str, Any]:
         """See ``PoolProcess``; an answer becomes ``Spaces``, ``RawReset`` or ``RawChunk``."""
         try:
-            kind, answer = read_reply(reply, self._asked)
+            kind, answer = read_reply(reply, self._request)
         except WireError as error:
-            raise EnvironmentFailure(f"{self} sent what is no reply to '{self._asked.kind}': {error}") from error
+            raise EnvironmentFailure(f"{self} sent what is no reply to '{self._request.kind}': {error}") from error
         self._heard_at = time.monotonic()
         if kind == "alive":
             self._report = answer
@@ -162,9 +162,9 @@ class GuestProcess(PoolProcess):
         if silence > _SILENT_HEARTBEATS * HEARTBEAT_SECONDS:
             return f"no heartbeat for {silence:.0f} s, so it is stopped, or its simulator holds the interpreter"
         if not self._report:
-            return f"it works on '{self._asked.kind}' since {now - self._asked_at:.0f} s"
+            return f"it works on '{self._request.kind}' since {now - self._requested_at:.0f} s"
         return (
-            f"it is alive, for {now - self._asked_at:.0f} s in '{self._asked.kind}', and its simulator has taken "
+            f"it is alive, for {now - self._requested_at:.0f} s in '{self._request.kind}', and its simulator has taken "
             f"{self.progress:.0f} steps since it was built; the last of them does not end"
         )
 

@@ -1,4 +1,4 @@
-"""What a guest's replies say, checked against what was asked: all bytes that are no reply raise ``WireError``."""
+"""What a guest's replies say, checked against the request: all bytes that are no reply raise ``WireError``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _ERROR_TEXTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a guest was asked last.
+class PendingRequest:
+    """The last request to a guest.
 
     Attributes:
         kind: ``build``, ``reset`` or ``chunk``.
@@ -56,19 +56,19 @@ def read_hello(message: bytes) -> dict[str, Any]:
     return {"versions": {}, **hello}
 
 
-def read_reply(message: bytes, asked: Asked) -> tuple[str, Any]:
+def read_reply(message: bytes, request: PendingRequest) -> tuple[str, Any]:
     """Return a reply.
 
     Args:
         message: The bytes that arrived.
-        asked: What they answer.
+        request: What they answer.
 
     Returns:
         ``ok`` with ``Spaces``, ``RawReset`` or ``RawChunk``; ``error`` with class, message and traceback; ``alive``
         with ``doing``, ``seconds`` and ``progress``.
 
     Raises:
-        WireError: It is no such reply, or does not fit what was asked.
+        WireError: It is no such reply, or does not fit the request.
     """
     kind, answer = _pair(decode(message))
     if kind == "error":
@@ -81,11 +81,11 @@ def read_reply(message: bytes, asked: Asked) -> tuple[str, Any]:
         numbers = [answer.get(name) for name in ("seconds", "progress")]
         _require(all(type(number) in (int, float) for number in numbers), "a heartbeat without its numbers")
         return kind, answer
-    if asked.kind == "build":
+    if request.kind == "build":
         return kind, _read_spaces(answer)
-    assert asked.spaces is not None
-    space = asked.spaces.observation
-    return kind, _read_chunk(answer, asked, space) if asked.kind == "chunk" else _read_reset(answer, asked, space)
+    assert request.spaces is not None
+    space = request.spaces.observation
+    return kind, _read_chunk(answer, request, space) if request.kind == "chunk" else _read_reset(answer, request, space)
 
 
 def _read_spaces(answer: dict[str, Any]) -> Spaces:
@@ -123,16 +123,16 @@ def _space(key: str, described: Any) -> gymnasium.Space[Any]:
     return gymnasium.spaces.Box(*bounds, tuple(size), dtype.type)
 
 
-def _read_reset(answer: dict[str, Any], asked: Asked, space: gymnasium.spaces.Dict) -> RawReset:
+def _read_reset(answer: dict[str, Any], request: PendingRequest, space: gymnasium.spaces.Dict) -> RawReset:
     return RawReset(
-        obs=_observation(answer.get("obs"), asked.shape[0], space, "obs"),
+        obs=_observation(answer.get("obs"), request.shape[0], space, "obs"),
         frames={row: _frame(frame) for row, frame in _by_row(answer, "frames").items()},
         render_error=_text_or_none(answer, "render_error"),
     )
 
 
-def _read_chunk(answer: dict[str, Any], asked: Asked, space: gymnasium.spaces.Dict) -> RawChunk:
-    num_envs, num_steps = asked.shape
+def _read_chunk(answer: dict[str, Any], request: PendingRequest, space: gymnasium.spaces.Dict) -> RawChunk:
+    num_envs, num_steps = request.shape
     arrays = {
         name: _array(answer.get(name), (num_envs, num_steps), dtype, name) for name, dtype in _CHUNK_ARRAYS.items()
     }

@@ -48,7 +48,7 @@ class PoolProcess:
         self.first_row = first_row
         self.rows = slice(first_row, first_row + spec.num_envs)
         self.progress: float = 0
-        """Grows while it works on a request, if it tells."""
+        """Grows while it works on a request, if it reports that."""
         ours, theirs = socket.socketpair()
         # Never written to: through the child's end the kernel ends the child when ours closes. One pipe for each child,
         # because the receiver of the signal belongs to the pipe's end and not to the process.

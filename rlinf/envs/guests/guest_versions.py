@@ -1,4 +1,4 @@
-"""Which versions of its simulator's packages a guest has; tells without importing adapter or simulator."""
+"""Which versions of its simulator's packages a guest has, found without importing adapter or simulator."""
 
 from __future__ import annotations
 

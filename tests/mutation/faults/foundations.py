@@ -219,8 +219,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "envs/process_pool.py",
-        "answers[key.data.first_row] = self._guard(key.data.recv)",
-        "answers[key.data.first_row] = key.data.recv()",
+        "answer = self._guard(key.data.recv)",
+        "answer = key.data.recv()",
         "after a failure the other processes go on",
         _POOL,
     ),

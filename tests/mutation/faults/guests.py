@@ -28,11 +28,17 @@ def _of_adapter(name: str, before: str, after: str, what: str) -> Fault:
 
 
 FAULTS: list[Fault] = [
-    _fault("guests/guest_wire.py", "or offset + size > len(body)", "", _WIRE, "an array reaches beyond its message"),
     _fault(
         "guests/guest_wire.py",
-        "if dtype.kind not in _KINDS or min([offset",
-        "if min([offset",
+        "if offset + size > len(body):",
+        "if False:",
+        _WIRE,
+        "an array reaches beyond its message",
+    ),
+    _fault(
+        "guests/guest_wire.py",
+        "if dtype is None or dtype.kind not in _KINDS or min([offset",
+        "if dtype is None or min([offset",
         _WIRE,
         "arrays of objects are taken from a message",
     ),

@@ -1,4 +1,4 @@
-"""Whatever a guest sends, its reply fits what was asked, or there is one kind of error."""
+"""Whatever a guest sends, its reply fits what was pending, or there is one kind of error."""
 
 import json
 import struct
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.envs.guest_replies import Asked, read_hello, read_reply
+from rlinf.envs.guest_replies import PendingRequest, read_hello, read_reply
 from rlinf.envs.guests.guest_wire import MAGIC, WireError, encode
 from rlinf.envs.raw_chunk import RawChunk, RawReset
 from rlinf.envs.single_env import Spaces
@@ -26,7 +26,7 @@ def described() -> Answer:
 
 
 def spaces() -> Spaces:
-    found = read_reply(encode(["ok", described()]), Asked("build"))[1]
+    found = read_reply(encode(["ok", described()]), PendingRequest("build"))[1]
     assert isinstance(found, Spaces)
     return found
 
@@ -64,7 +64,7 @@ def reset() -> Answer:
     return {"obs": rows(B), "frames": {"0": np.zeros((8, 8, 3), np.uint8)}, "render_error": "no display"}
 
 
-CHUNK, RESET = Asked("chunk", (B, C), spaces()), Asked("reset", (B,), spaces())
+CHUNK, RESET = PendingRequest("chunk", (B, C), spaces()), PendingRequest("reset", (B,), spaces())
 
 
 def test_replies_become_what_the_pool_works_with() -> None:
@@ -84,7 +84,7 @@ def changed(make: Callable[[], Answer], **changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("message", "asked", "told"),
+    ("message", "pending", "told"),
     [
         (encode(["ok", 3]), CHUNK, "'ok' with a int"),
         (encode(["done", {}]), CHUNK, "kind 'done'"),
@@ -106,17 +106,17 @@ def changed(make: Callable[[], Answer], **changes: Any) -> bytes:
         (changed(chunk, reports_success=None), CHUNK, "reports_success"),
         (changed(reset, obs={**rows(B), "task_descriptions": ["go", 1]}), RESET, "no list of 2 strings"),
         (changed(reset, render_error=3), RESET, "render_error"),
-        (changed(described, action_low=np.zeros((1, 2), np.float32)), Asked("build"), "action_low"),
-        (changed(described, action_low=np.zeros(3, np.float32)), Asked("build"), r"\(3,\) and \(2,\)"),
-        (changed(described, observation={"states": ["|O", [1]]}), Asked("build"), "no array"),
-        (changed(described, observation={"states": ["<f4", [2**40]]}), Asked("build"), "numbers a row"),
-        (changed(described, observation={"states": ["<f4", [-1]]}), Asked("build"), "no array"),
-        (changed(described, observation={}), Asked("build"), "no observation"),
+        (changed(described, action_low=np.zeros((1, 2), np.float32)), PendingRequest("build"), "action_low"),
+        (changed(described, action_low=np.zeros(3, np.float32)), PendingRequest("build"), r"\(3,\) and \(2,\)"),
+        (changed(described, observation={"states": ["|O", [1]]}), PendingRequest("build"), "no array"),
+        (changed(described, observation={"states": ["<f4", [2**40]]}), PendingRequest("build"), "numbers a row"),
+        (changed(described, observation={"states": ["<f4", [-1]]}), PendingRequest("build"), "no array"),
+        (changed(described, observation={}), PendingRequest("build"), "no observation"),
     ],
 )
-def test_what_does_not_fit_is_named(message: bytes, asked: Asked, told: str) -> None:
+def test_what_does_not_fit_is_named(message: bytes, pending: PendingRequest, told: str) -> None:
     with pytest.raises(WireError, match=told):
-        read_reply(message, asked)
+        read_reply(message, pending)
 
 
 def deep(depth: int) -> bytes:
@@ -143,10 +143,11 @@ def test_bombs_are_refused_as_any_other_bytes(message: bytes) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_bytes_give_a_reply_that_fits_or_one_kind_of_error(kind: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
-    valid = [(encode(["ok", chunk()]), CHUNK), (encode(["ok", reset()]), RESET), (changed(described), Asked("build"))]
+    build = PendingRequest("build")
+    valid = [(encode(["ok", chunk()]), CHUNK), (encode(["ok", reset()]), RESET), (changed(described), build)]
     refused = 0
     for number in range(400):
-        whole, asked = valid[number % 3]
+        whole, pending = valid[number % 3]
         damaged = bytearray(whole)
         if kind == "random":
             noise = generator.bytes(int(generator.integers(0, 200)))
@@ -159,7 +160,7 @@ def test_damaged_bytes_give_a_reply_that_fits_or_one_kind_of_error(kind: str, se
             for place in generator.integers(8 if kind == "header" else 0, stop, int(generator.integers(1, 4))):
                 damaged[place] = int(generator.integers(0, 256)) if number % 2 else damaged[place] ^ 1
         try:
-            _, answer = read_reply(bytes(damaged), asked)
+            _, answer = read_reply(bytes(damaged), pending)
         except WireError:
             refused += 1
         else:

@@ -1,4 +1,4 @@
-"""When and how a ManiSkill task is looked at: images only where they are asked for; imports no ManiSkill."""
+"""When and how a ManiSkill task is looked at: images only where they are looked at; imports no ManiSkill."""
 
 from __future__ import annotations
 
