@@ -127,13 +127,6 @@ FAULTS: list[Fault] = [
         "a process that is stopped is said to work",
     ),
     _fault(
-        "guest_process.py",
-        'self.connection.send_bytes(encode(["close", {}]))',
-        'self.connection.send_bytes(encode(["stop", {}]))',
-        _PROCESS,
-        "a guest is not told to close",
-    ),
-    _fault(
         "process_pool.py",
         "            limit = build_timeout_seconds or timeout_seconds\n",
         "            limit = timeout_seconds\n",
