@@ -74,6 +74,7 @@ def test_learned_noise_lies_in_its_range_and_has_an_entropy_to_learn(tmp_path: P
     middle = 0.5 * (math.log(0.05) + math.log(0.4)) + 0.5 + 0.5 * math.log(2 * math.pi)
     torch.testing.assert_close(first, torch.full((3, 2, 3), 5 * middle))
     assert isinstance(policy.noise, LearnedStepNoise)
+    assert policy.noise.head[0].weight.any()
     output, steps = torch.randn(3, 5, 6, 16) * 100, torch.arange(5)
     spread = shaken(policy).noise.log_stds(output, steps).detach().exp()  # type: ignore[union-attr]
     assert spread.shape == (3, 5, 2, 3)

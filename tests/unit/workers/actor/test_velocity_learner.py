@@ -14,7 +14,7 @@ from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.config.schema.vla import PiConfig
-from rlinf.data.messages.embodied import Trajectory
+from rlinf.data.messages.embodied import PolicyOutput, Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model, get_policy
 from rlinf.models.trainable import TrainableModel
@@ -69,6 +69,27 @@ def test_models_without_memory_have_a_copy_with_memory(adapters: dict[str, Any],
     assert all(torch.equal(tensor, learner.old.state_dict()[name]) for name, tensor in ours.items())
 
 
+def one_chunk(report: PolicyOutput, reward: torch.Tensor) -> Trajectory:
+    """Return episodes of one chunk each, of one group, with rewards [N] of their first actions."""
+    count = len(reward)
+    flags = torch.zeros(1, count, CHUNK, dtype=torch.bool)
+    rewards = torch.zeros(1, count, CHUNK)
+    rewards[..., 0] = reward
+    return Trajectory(
+        forward_inputs={name: rows.unsqueeze(0) for name, rows in report.forward_inputs.items()},
+        logprobs=report.logprobs.unsqueeze(0),
+        values=None,
+        rewards=rewards,
+        terminations=flags,
+        truncations=torch.ones_like(flags),
+        executed=~flags,
+        final_values=None,
+        group_ids=torch.zeros(count, dtype=torch.int64),
+        env_ids=torch.arange(count),
+        versions=torch.zeros(1, count, dtype=torch.int64),
+    )
+
+
 @pytest.mark.parametrize(("noise_method", "sign"), [("flow_ode", 1), ("flow_ode", -1), ("flow_sde", 1)])
 def test_velocities_of_a_vla_move_to_the_better_actions(noise_method: Any, sign: int, tmp_path: Path) -> None:
     """Of one observation's actions those with a large first number are rewarded, or punished."""
@@ -111,23 +132,7 @@ def test_velocities_of_a_vla_move_to_the_better_actions(noise_method: Any, sign:
         return found
 
     before, report = act()
-    flags = torch.zeros(1, count, CHUNK, dtype=torch.bool)
-    rewards = torch.zeros(1, count, CHUNK)
-    rewards[..., 0] = sign * before[None, :, 0, 0]
-    trajectory = Trajectory(
-        forward_inputs={name: rows.unsqueeze(0) for name, rows in report.forward_inputs.items()},
-        logprobs=report.logprobs.unsqueeze(0),
-        values=None,
-        rewards=rewards,
-        terminations=flags,
-        truncations=torch.ones_like(flags),
-        executed=~flags,
-        final_values=None,
-        group_ids=torch.zeros(count, dtype=torch.int64),
-        env_ids=torch.arange(count),
-        versions=torch.zeros(1, count, dtype=torch.int64),
-    )
-    learner.compute_advantages(trajectory)
+    learner.compute_advantages(one_chunk(report, sign * before[:, 0, 0]))
     metrics = learner.update(1)
     assert metrics["nft_velocity_change"] > 0
     change = float((act()[0] - before)[..., 0].mean())
