@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
+from rlinf.cli.migrate_compose import compose_published
+from rlinf.cli.migrate_recipe import migrate_recipe
+from rlinf.config import list_recipes, load_recipe, validate_cfg
 from tests.unit.cli.published_outcomes import FOLDER_VARIABLE, find_outcomes, read_outcomes
+
+PUBLISHED_NAME = re.compile("libero_(spatial|object|goal|10)_(ppo|grpo)_(openpi|openpi_pi05|openvlaoft|gr00t)")
+"""Names of recipes that are here as they were published."""
+SAME_EFFECT = (
+    *("video", "logger", "model_path", "forward_prefetch"),
+    *("fsdp_config.strategy", "offload_pin", "reshard_after"),
+)
 
 
 def test_the_list_says_how_many_recipes_run_and_why_others_do_not() -> None:
@@ -47,3 +62,33 @@ def test_published_recipes_migrate_as_listed() -> None:
     # Recipes that were published after the list was written have no entry.
     different = {name: (entry, found.get(name)) for name, entry in listed.items() if found.get(name) != entry}
     assert not different
+
+
+def leaves(section: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the values of a configuration by their paths, but for what does not change what is learned."""
+    found: dict[str, Any] = {}
+    for name, value in section.items():
+        here = f"{path}{name}"
+        if isinstance(value, dict) and value:
+            found |= leaves(value, f"{here}.")
+        elif not any(part in here for part in SAME_EFFECT):
+            found[here] = value
+    return found
+
+
+@pytest.mark.skipif(
+    FOLDER_VARIABLE not in os.environ,
+    reason=f"{FOLDER_VARIABLE} names no folder; set it to `examples` of the published repository",
+)
+@pytest.mark.parametrize("name", [name for name in list_recipes() if PUBLISHED_NAME.fullmatch(name)])
+def test_recipes_of_published_names_are_the_published_ones(name: str) -> None:
+    file = Path(os.environ[FOLDER_VARIABLE]) / "embodiment" / "config" / f"{name}.yaml"
+    published = migrate_recipe(compose_published(file)).recipe
+    if published["env"]["train"].get("group_size") == "???":
+        published["env"]["train"]["group_size"] = published["algorithm"]["group_size"]
+    expected = leaves(asdict(validate_cfg(OmegaConf.create(published))))
+    found = leaves(asdict(validate_cfg(load_recipe(name))))
+    # Published evaluations do not say how many start states they mean to play.
+    assert found.pop("env.eval.num_start_states") == 500
+    expected.pop("env.eval.num_start_states")
+    assert found == expected

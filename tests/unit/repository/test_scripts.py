@@ -49,6 +49,11 @@ def test_help_shows_the_usage(script: str) -> None:
     assert run.stdout.startswith(f"Usage: bash {script}")
 
 
+def test_policies_are_fine_tuned_under_the_published_name_too() -> None:
+    assert bash("examples/sft/run_vla_sft.sh", "--help").stdout == bash(RUN, "--help").stdout
+    assert bash("examples/sft/run_vla_sft.sh", "one", "two").returncode != 0
+
+
 @pytest.mark.parametrize(
     ("script", "arguments", "told"),
     [
