@@ -67,9 +67,12 @@ class PiShape:
             config: What it says; sizes that are missing are the published ones.
 
         Raises:
-            KeyError: A variant is not known.
+            KeyError: A variant is not known, or the configuration is of another model.
         """
-        config = {**_SIZES, **{_LEROBOT.get(key, key): value for key, value in config.items()}}
+        said = {_LEROBOT.get(key, key): value for key, value in config.items()}
+        if said and not said.keys() & _SIZES.keys():
+            raise KeyError("action_dim")
+        config = {**_SIZES, **said}
         language, expert = config["paligemma_variant"], config["action_expert_variant"]
         return cls(
             language=StackShape(**language) if isinstance(language, dict) else VARIANTS[language],

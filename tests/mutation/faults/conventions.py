@@ -72,8 +72,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         _BASE,
-        "self._collector.add_chunk(said, chunk)",
-        "self._collector.add_chunk(request.actions, chunk)",
+        "self._collector.add_chunk(said, chunk, ",
+        "self._collector.add_chunk(request.actions, chunk, ",
         "data sets have the simulator's convention",
     ),
     _fault(

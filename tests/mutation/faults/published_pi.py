@@ -66,7 +66,13 @@ FAULTS: list[Fault] = [
         _SHAPE, '    "action_horizon": 50,\n', '    "action_horizon": 10,\n', OPENPI, "folders without a file are short"
     ),
     Fault(_SHAPE, "_LEROBOT.get(key, key): value", "key: value", OPENPI, "sizes of LeRobot's folders are not read"),
-    Fault(_FOLDER, "= (main, needed[other])", "= (main, other)", OPENPI, "tied weights of LeRobot are not found"),
+    Fault(
+        _FOLDER,
+        "needed[other] for name, other in (tied",
+        "other for name, other in (tied",
+        OPENPI,
+        "tied weights of LeRobot are not found",
+    ),
     Fault(_FOLDER, '("**/norm_stats.json", ', '("assets/**/*.json", ', PUBLISHED, "statistics are left behind"),
     Fault(_FOLDER, "if said:", "if False:", PUBLISHED, "what was trained predicts too many actions when it is read"),
     Fault(_NORMS, "lambda path: not path", "lambda path: path", STATISTICS, "statistics of pretraining are used"),

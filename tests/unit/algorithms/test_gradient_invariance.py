@@ -21,7 +21,7 @@ from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import SampleOwnership, plan_micro_batches, plan_minibatches
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
-from rlinf.algorithms.types import AllReduce, Metrics, finalize_metrics
+from rlinf.algorithms.types import LARGEST, AllReduce, Metrics, add_metrics, finalize_metrics
 from rlinf.config.schema.algorithm import ActorCriticLossConfig, AdvantageConfig, GAEConfig, GRPOConfig
 from rlinf.data.messages.embodied import Trajectory
 
@@ -145,7 +145,7 @@ def rank_gradient(
         )
         assert loss.requires_grad
         loss.backward()
-        sums = {name: sums[name] + pair if name in sums else pair for name, pair in metrics.items()}
+        add_metrics(sums, metrics)
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]), sums
 
 
@@ -197,7 +197,8 @@ def gradient(split: list[list[int]], **settings: Any) -> tuple[torch.Tensor, dic
     with ThreadPoolExecutor(len(split)) as pool:
         results = list(pool.map(run, range(len(split))))
     assert len({tuple(metrics) for _, metrics in results}) == 1
-    metrics = {name: torch.stack([m[name] for _, m in results]).sum(dim=0) for name in results[0][1]}
+    by_rank = {name: torch.stack([m[name] for _, m in results]) for name in results[0][1]}
+    metrics = {name: pairs.amax(dim=0) if name in LARGEST else pairs.sum(dim=0) for name, pairs in by_rank.items()}
     return torch.stack([grad for grad, _ in results]).mean(dim=0), finalize_metrics(metrics)
 
 

@@ -128,7 +128,7 @@ def test_what_it_cannot_begin_with_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no folder"):
         get_model(type(cfg)(model_type=cfg.model_type, model_path="nowhere"))
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "config.json").write_text("{}")
+    (tmp_path / "other" / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(ConfigError, match="openpi's conversion"):
         get_model(type(cfg)(model_type=cfg.model_type, model_path=str(tmp_path / "other")))
     model = value_model(tmp_path / "pi", "recap_value_model", max_prompt_length=1)
