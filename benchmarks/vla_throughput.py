@@ -292,6 +292,7 @@ def full_smolvla() -> tuple[Any, dict[str, tuple[list[nn.Module], int]], Callabl
         epsilon=1e-5,
         self_attention_every=2,
         image_size=(512, 512),
+        horizon=50,
         action_dim=32,
         state_dim=32,
         vlm_folder=Path(),
