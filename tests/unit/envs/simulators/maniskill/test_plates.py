@@ -241,8 +241,8 @@ def test_an_episode_begins_without_the_grasp_of_the_one_before(task: Any) -> Non
     assert not any(bool(value) for value in task.evaluate().values())
 
 
-def test_other_tasks_have_no_objects_to_show() -> None:
-    with pytest.raises(ConfigError, match=r"show_objects: .*'PushCube-v1' has no objects.*Remove the key"):
+def test_states_that_have_all_show_no_objects_beside_them() -> None:
+    with pytest.raises(ConfigError, match=r"show_objects: .*states of 'PushCube-v1' already say.*Remove the key"):
         make_vector_env(maniskill_config(init_params=PUSH_CUBE, show_objects=True), num_envs=1)
 
 
