@@ -7,7 +7,7 @@ Three questions, each in processes of its own, in turns:
   ``each_step`` draws after every action, ``full`` also with the renderer's usual quality.
 - ``tiny``: rollout and update of small policies in the published layout, by part, and what a chunk keeps in memory.
 - ``layers``: seconds of a forward pass of one layer of each published stack at its full size, of random weights, and of
-  a forward and a backward pass, and what the whole model makes of it. The truncated models hold one layer of each stack,
+  a forward and a backward pass, and what the whole model makes of it. The truncated models hold one layer of each,
   so that it runs on any machine.
 
     python benchmarks/vla_throughput.py --turns 5 > benchmarks/results/vla_throughput.json
