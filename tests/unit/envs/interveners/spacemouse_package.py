@@ -29,6 +29,7 @@ class Device:
         self.reports: deque[dict[str, Any]] = deque()
         self.error: Exception | None = None
         self.is_closed = False
+        self.num_reads = 0
         self._state, self._clock = State(), itertools.count(1)
 
     def push(self, **values: Any) -> None:
@@ -37,6 +38,7 @@ class Device:
         self.reports.append({**rest, **values})
 
     def read(self) -> State:
+        self.num_reads += 1
         if self.error is not None:
             raise self.error
         if self.reports:

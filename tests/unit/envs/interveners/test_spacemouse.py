@@ -32,13 +32,20 @@ def make() -> SpaceMouseIntervener:
 
 
 def act(intervener: SpaceMouseIntervener, device: Any) -> list[float] | None:
-    """Act once the thread has read all reports, and has had the time to take the last of them over."""
-    limit = time.monotonic() + 10.0
-    while device.reports and time.monotonic() < limit:
+    """Act once the thread has read all reports, and has come back for another: then it has taken the last one over."""
+    while device.reports:
         time.sleep(0.001)
-    time.sleep(0.02)
+    begun = device.num_reads
+    while device.num_reads < begun + 2 and getattr(device, "error", None) is None:
+        time.sleep(0.001)
     chosen = intervener.act(Situation({}, torch.zeros(7), 0.0, 0))
     return None if chosen is None else [round(value, 6) for value in chosen.tolist()]
+
+
+def act_on(intervener: SpaceMouseIntervener, device: Any) -> None:
+    """Act until the thread has noticed that the device does not answer."""
+    while True:
+        act(intervener, device)
 
 
 def test_a_push_is_a_motion_and_rest_hands_back(device: Device) -> None:
@@ -91,7 +98,7 @@ def test_a_device_that_is_pulled_out_is_told(device: Device) -> None:
     intervener = make()
     device.error = OSError("Failed to read from HID device: -1")
     with pytest.raises(EnvironmentFailure, match=r"does not answer any more \(Failed to read"):
-        act(intervener, device)
+        act_on(intervener, device)
     intervener.close()
 
 
@@ -121,6 +128,7 @@ class HIDDevice:
 
     def __init__(self) -> None:
         self.reports: deque[bytes] = deque()
+        self.num_reads = 0
 
     def open(self) -> None: ...
 
@@ -129,6 +137,7 @@ class HIDDevice:
     def set_nonblocking(self, enable_nonblocking: bool) -> None: ...
 
     def read(self, size: int = 64, timeout: int | None = None) -> bytes:
+        self.num_reads += 1
         return self.reports.popleft() if self.reports else b""
 
 
