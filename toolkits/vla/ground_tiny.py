@@ -144,19 +144,25 @@ class Grounding:
         obs: Scenes.
         cubes: [M, 3, 2].
         held_out: Scenes at the end that are only asked about.
+        seed: Of the weights that heads begin with.
     """
 
-    def __init__(self, policy: BasePolicy, obs: Observation, cubes: torch.Tensor, *, held_out: int) -> None:
+    def __init__(
+        self, policy: BasePolicy, obs: Observation, cubes: torch.Tensor, *, held_out: int, seed: int = 0
+    ) -> None:
         self.policy, self.obs, self.cubes, self.held_out = policy, obs, cubes, held_out
         first = torch.zeros(1, dtype=torch.int64)
         with torch.no_grad():
             record = self._record(first, first)
             width = patches(policy, record).shape[-1]
             seen = features(policy, record, torch.Generator())
-        self.seen = nn.ModuleDict({"which": nn.Linear(width, 3), "place": nn.Linear(width, 2 * _BINS)})
-        width, axes = seen["prefix"].shape[-1], seen["actions"].shape[2]
-        self.heads = nn.ModuleDict({"named": nn.Linear(width, 2 * _BINS), "all": nn.Linear(width, 6 * _BINS)})
-        self.heads["way"] = nn.Linear(seen["actions"].shape[-1], 2 * _WAY_BINS // axes)
+        axes = seen["actions"].shape[2]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, "grounding", "heads"))
+            self.seen = nn.ModuleDict({"which": nn.Linear(width, 3), "place": nn.Linear(width, 2 * _BINS)})
+            width = seen["prefix"].shape[-1]
+            self.heads = nn.ModuleDict({"named": nn.Linear(width, 2 * _BINS), "all": nn.Linear(width, 6 * _BINS)})
+            self.heads["way"] = nn.Linear(seen["actions"].shape[-1], 2 * _WAY_BINS // axes)
 
     def answers(self, rows: torch.Tensor, named: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """Return logits [N, numbers, bins] for scenes and the cubes that were named, both int64 [N], by question."""
@@ -335,7 +341,7 @@ def main() -> None:
     assert isinstance(model, VLAConfig)
     policy = learner(model)
     obs, cubes = scenes(env, args.scenes)
-    grounding = Grounding(policy, obs, cubes, held_out=300)
+    grounding = Grounding(policy, obs, cubes, held_out=300, seed=args.seed)
     how = {"batch_size": args.batch_size, "seed": args.seed, "settle": args.settle}
     image_steps = grounding.train_images(args.image_steps, target=args.image_target, lr=2 * args.lr, **how)
     image_meters = round(grounding.measure_images(), 4)

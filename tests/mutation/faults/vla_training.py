@@ -31,6 +31,13 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "toolkits/vla/ground_tiny.py",
+        'torch.manual_seed(derive_seed(seed, "grounding", "heads"))',
+        "torch.seed()",
+        GROUNDING,
+        "no two groundings are alike",
+    ),
+    Fault(
+        "toolkits/vla/ground_tiny.py",
         "add_value_head=False, freeze=[])",
         "add_value_head=False)",
         GROUNDING,

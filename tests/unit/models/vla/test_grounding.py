@@ -73,6 +73,19 @@ def test_each_place_of_a_chunk_of_tokens_is_asked_for_the_axis_that_it_chooses(t
     assert answers["way"].shape == (2, 2 * actions, 24)
 
 
+def test_heads_begin_by_the_seed_alone(tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, "pi0")
+
+    def heads(seed: int) -> list[torch.Tensor]:
+        torch.rand(1)  # a draw of another
+        grounding = Grounding(policy, *scenes(), held_out=1, seed=seed)
+        return [*grounding.seen.parameters(), *grounding.heads.parameters()]
+
+    first, again, other = heads(3), heads(3), heads(4)
+    assert all(map(torch.equal, first, again))
+    assert not any(map(torch.equal, first, other))
+
+
 def test_images_learn_alone_and_then_with_the_whole_model(tmp_path: Path) -> None:
     policy = pi_policy(tmp_path, "pi0")
     grounding = Grounding(policy, *scenes(), held_out=1)
