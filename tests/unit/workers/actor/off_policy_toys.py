@@ -1,5 +1,6 @@
 """A small off-policy learner, what it learns from, and comparisons of what it learned."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.learner import Learner, learners
 
 STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
@@ -79,20 +79,16 @@ def make_learner(
         normalize_obs=True,
         **model_keys,
     )
-    actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=32, micro_batch_size=micro, seed=3)
-
-    def make_engine(policy: TrainableModel) -> FSDPEngine:
-        return FSDPEngine(
-            policy,
-            optim=actor.optim,
-            critic_optim=AdamWConfig(lr=3e-3),
-            fsdp=FSDPConfig(sharding_strategy=sharding),
-            precision="fp32",
-            device=torch.device("cpu"),
-            rank=rank,
-            world_size=world_size,
-        )
-
+    actor = ActorConfig(
+        model=model,
+        optim=OptimConfig(lr=1e-2),
+        global_batch_size=32,
+        micro_batch_size=micro,
+        seed=3,
+        fsdp_config=FSDPConfig(sharding_strategy=sharding),
+        critic_optim=AdamWConfig(lr=3e-3),
+    )
+    make_engine = partial(FSDPEngine.of, actor=actor, device=torch.device("cpu"), rank=rank, world_size=world_size)
     algorithm = EmbodiedAlgorithmConfig(
         adv_type=loss_type,
         loss_type=loss_type,

@@ -1,5 +1,6 @@
 """``cnn_policy`` under the off-policy learner: augmented images, an encoder that the critics train, any sharding."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.learner import learners
 
 STEPS, ENVS = 5, 4
@@ -58,12 +58,15 @@ def trained(sharding: str = "no_shard", micro: int = 8, random_shift: int = 2) -
         add_q_head=True,
         random_shift=random_shift,
     )
-    actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=8, micro_batch_size=micro, seed=3)
-
-    def make_engine(policy: TrainableModel) -> FSDPEngine:
-        fsdp, cpu = FSDPConfig(sharding_strategy=sharding), torch.device("cpu")
-        return FSDPEngine(policy, optim=actor.optim, fsdp=fsdp, precision="fp32", device=cpu)
-
+    actor = ActorConfig(
+        model=model,
+        optim=OptimConfig(lr=1e-2),
+        global_batch_size=8,
+        micro_batch_size=micro,
+        seed=3,
+        fsdp_config=FSDPConfig(sharding_strategy=sharding),
+    )
+    make_engine = partial(FSDPEngine.of, actor=actor, device=torch.device("cpu"), rank=0, world_size=1)
     algorithm = EmbodiedAlgorithmConfig(
         adv_type="embodied_sac",
         loss_type="embodied_sac",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from rlinf.config.schema.vla import OpenVLAOFTConfig, PiConfig, VLAConfig
 from rlinf.errors import AlgorithmError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_policy
-from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.frame_learner import FrameLearner
 from rlinf.workers.actor.learner import learners
 from tests.unit.data.frame_sets import frame_set
@@ -52,19 +52,15 @@ def make_learner(tmp_path: Path, kind: str, *, rank: int = 0, world_size: int = 
     if not data.exists():
         frame_set(data, scale=0.1)
     torch.manual_seed(0)
-    actor = ActorConfig(model=model, optim=OptimConfig(lr=3e-3), global_batch_size=16, micro_batch_size=micro, seed=3)
-
-    def make_engine(policy: TrainableModel) -> FSDPEngine:
-        return FSDPEngine(
-            policy,
-            optim=actor.optim,
-            fsdp=FSDPConfig(sharding_strategy="no_shard"),
-            precision="fp32",
-            device=torch.device("cpu"),
-            rank=rank,
-            world_size=world_size,
-        )
-
+    actor = ActorConfig(
+        model=model,
+        optim=OptimConfig(lr=3e-3),
+        global_batch_size=16,
+        micro_batch_size=micro,
+        seed=3,
+        fsdp_config=FSDPConfig(sharding_strategy="no_shard"),
+    )
+    make_engine = partial(FSDPEngine.of, actor=actor, device=torch.device("cpu"), rank=rank, world_size=world_size)
     loss = SupervisedLossConfig()
     algorithm = EmbodiedAlgorithmConfig(
         adv_type="none", loss_type="none", update_epoch=6, advantage=NoAdvantageConfig(), loss=loss

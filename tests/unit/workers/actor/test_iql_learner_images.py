@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import torch
 from data_toys import DIM
@@ -16,7 +17,6 @@ from rlinf.data.datasets.episodes import Episode
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.models.control.iql_policy import IQLPolicy
-from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.iql_learner import IQLLearner
 
 LOSS = IQLLossConfig(tau=0.1, gamma=0.9, expectile=0.8)
@@ -36,19 +36,15 @@ def make_learner(random_shift: int = 0) -> IQLLearner:
         add_value_head=True,
         random_shift=random_shift,
     )
-    actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=8, micro_batch_size=8, seed=3)
-
-    def make_engine(policy: TrainableModel) -> FSDPEngine:
-        return FSDPEngine(
-            policy,
-            optim=actor.optim,
-            fsdp=FSDPConfig(sharding_strategy="no_shard"),
-            precision="fp32",
-            device=torch.device("cpu"),
-            rank=0,
-            world_size=1,
-        )
-
+    actor = ActorConfig(
+        model=model,
+        optim=OptimConfig(lr=1e-2),
+        global_batch_size=8,
+        micro_batch_size=8,
+        seed=3,
+        fsdp_config=FSDPConfig(sharding_strategy="no_shard"),
+    )
+    make_engine = partial(FSDPEngine.of, actor=actor, device=torch.device("cpu"), rank=0, world_size=1)
     algorithm = EmbodiedAlgorithmConfig(
         adv_type="none", loss_type="none", update_epoch=1, advantage=NoAdvantageConfig(), loss=LOSS
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from rlinf.data.datasets.lerobot.labels import write_advantages
 from rlinf.errors import DatasetError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_policy
-from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.frame_learner import FrameLearner
 from tests.unit.data.frame_sets import LENGTHS, frame_set, stream
 from toolkits.vla.make_tiny import TinyShape, write_tiny_pi
@@ -62,19 +62,15 @@ def make_learner(
     if not folder.exists():
         write_tiny_pi(folder, TinyShape(image_size=16, patch_size=8, action_dim=2, state_dim=2, words=WORDS), cfg)
     torch.manual_seed(0)
-    actor = ActorConfig(model=cfg, optim=OptimConfig(lr=3e-3), global_batch_size=SIZE, micro_batch_size=micro, seed=3)
-
-    def make_engine(policy: TrainableModel) -> FSDPEngine:
-        return FSDPEngine(
-            policy,
-            optim=actor.optim,
-            fsdp=FSDPConfig(sharding_strategy="no_shard"),
-            precision="fp32",
-            device=torch.device("cpu"),
-            rank=0,
-            world_size=1,
-        )
-
+    actor = ActorConfig(
+        model=cfg,
+        optim=OptimConfig(lr=3e-3),
+        global_batch_size=SIZE,
+        micro_batch_size=micro,
+        seed=3,
+        fsdp_config=FSDPConfig(sharding_strategy="no_shard"),
+    )
+    make_engine = partial(FSDPEngine.of, actor=actor, device=torch.device("cpu"), rank=0, world_size=1)
     recipe = EmbodiedConfig(
         runner=RunnerConfig(task_type="offline"),
         algorithm=EmbodiedAlgorithmConfig(

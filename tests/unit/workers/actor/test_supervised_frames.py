@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from rlinf.data.datasets.lerobot import LeRobotDataset
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_policy
-from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.learner import learners
 from rlinf.workers.actor.policy_learner import PolicyLearner
 from rlinf.workers.actor.supervised_frames import other_units
@@ -83,19 +83,9 @@ def make_learner(tmp_path: Path, weight: float, *, frames: int | None = None, ep
         seed=3,
         sft_loss_weight=weight,
         sft_batch_size=frames,
+        fsdp_config=FSDPConfig(sharding_strategy="no_shard"),
     )
-
-    def make_engine(policy: TrainableModel) -> FSDPEngine:
-        return FSDPEngine(
-            policy,
-            optim=actor.optim,
-            fsdp=FSDPConfig(sharding_strategy="no_shard"),
-            precision="fp32",
-            device=torch.device("cpu"),
-            rank=0,
-            world_size=1,
-        )
-
+    make_engine = partial(FSDPEngine.of, actor=actor, device=torch.device("cpu"), rank=0, world_size=1)
     algorithm = EmbodiedAlgorithmConfig(
         adv_type="grpo",
         loss_type="actor",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,6 @@ from rlinf.data.datasets.lerobot import LeRobotEpisode, LeRobotWriter
 from rlinf.data.datasets.lerobot.writer import WriterOptions
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.value_learner import ValueLearner
 from tests.unit.models.vla.value_toy_models import value_config
 
@@ -98,20 +99,14 @@ def make_value_learner(
     else:
         model = value_config(tmp_path / "pi", f"{kind}_model", **(model_keys or {}))
     actor = ValueActorConfig(
-        model=model, optim=OptimConfig(lr=LEARNING_RATES[kind]), global_batch_size=16, micro_batch_size=micro, seed=3
+        model=dataclasses.replace(model, precision=precision),
+        optim=OptimConfig(lr=LEARNING_RATES[kind]),
+        global_batch_size=16,
+        micro_batch_size=micro,
+        seed=3,
+        fsdp_config=FSDPConfig(sharding_strategy="no_shard"),
     )
-
-    def make_engine(built: TrainableModel) -> FSDPEngine:
-        return FSDPEngine(
-            built,
-            optim=actor.optim,
-            fsdp=FSDPConfig(sharding_strategy="no_shard"),
-            precision=precision,
-            device=torch.device("cpu"),
-            rank=rank,
-            world_size=world_size,
-        )
-
+    make_engine = partial(FSDPEngine.of, actor=actor, device=torch.device("cpu"), rank=rank, world_size=world_size)
     loss = LOSSES[kind]
     keys: dict[str, Any] = {
         "path": str(sources[0]),
