@@ -133,13 +133,9 @@ def unadapted_name(name: str) -> str:
     return name.replace(f".{_BASE}.", ".")
 
 
-def adapted(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return adapters and what they are added to: what changes in training.
-
-    Args:
-        weights: Of a model adapted by ``add_adapters``.
-    """
-    return {name: tensor for name, tensor in weights.items() if is_adapter(name) or name.endswith(f".{_BASE}.weight")}
+def is_adapted(name: str) -> bool:
+    """Return whether the parameter ``name`` of an adapted model is what an adapter is added to."""
+    return name.endswith(f".{_BASE}.weight")
 
 
 def merged(

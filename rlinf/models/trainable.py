@@ -12,9 +12,10 @@ from torch import nn
 from rlinf.models.files.tensor_files import RowSource
 from rlinf.models.lora import is_adapter
 
-WeightForm = Literal["merged", "parts", "adapters"]
+WeightForm = Literal["merged", "parts", "trained", "adapters"]
 """What is exported: ``merged``, a model as if it had no adapters, which are added in; ``parts``, the adapters next to
-what they are added to; ``adapters``, those alone. Without adapters, the first two are the same."""
+what they are added to; ``trained``, of the parts those that training changes: parameters with a gradient, and buffers;
+``adapters``, those alone. Without adapters, the first two are the same."""
 
 
 class TrainableModel(nn.Module, abc.ABC):
@@ -67,8 +68,10 @@ class TrainableModel(nn.Module, abc.ABC):
             whole: Returns a parameter or buffer unsharded; all ranks call it together, in the same order.
             form: What is yielded.
         """
+        frozen = {name for name, p in self.named_parameters(remove_duplicate=False) if not p.requires_grad}
         for name, tensor in self.state_dict().items():
-            if not self.is_training_only(name) and (form != "adapters" or self.is_adapter(name)):
+            is_left_out = (form == "trained" and name in frozen) or (form == "adapters" and not self.is_adapter(name))
+            if not (is_left_out or self.is_training_only(name)):
                 yield name, whole(tensor)
 
     @property

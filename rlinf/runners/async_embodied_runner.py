@@ -44,7 +44,7 @@ class AsyncEmbodiedRunner(EmbodiedRunner):
             super().sync_weights()
             return
         self.logger.phase("publish weights")
-        self.actor.sync_model_to_rollout(version=self.step).wait()
+        self.publish_weights().wait()
         self._begin_rollouts()
 
     def generate_rollouts(self) -> Metrics:

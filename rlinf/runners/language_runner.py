@@ -76,7 +76,6 @@ class LanguageRunner(StepRunner, Generic[T]):
         self.logger.notes += [f"evaluation on {name}: {rows.describe()}" for name, rows in val.items()]
         self.recipe, self.sampler, self.position_file = cfg, sampler, position_file
         self.pool: RolloutPool | None = None
-        self.receivers_synced = False
         if cfg.rollout is not None:
             # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two responses.
             max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
@@ -118,14 +117,12 @@ class LanguageRunner(StepRunner, Generic[T]):
             for name in ("rollout", "inference")
             if name in self.groups
         ]
-        # What adapters are added to never changes: those who have it get adapters alone.
-        is_partial = self.recipe.actor.model.is_lora and self.receivers_synced
-        self.receivers_synced = False
-        actor = self.groups["actor"].sync_model_to_rollout(version=self.step, is_partial=is_partial)
+        actor = self.publish_weights()
         # An engine that has been launched again has no weights yet: what is submitted again waits for them.
         assert self.pool is not None
         self.pool.wait(actor, *receivers, submits=False)
-        self.receivers_synced = True
+        # An engine that sleeps may lose weights; next to adapters its worker keeps all of them.
+        self.receivers_synced = self.recipe.actor.model.is_lora
 
     def evaluate_prompts(self, named: Mapping[str, Sequence[Prompt]]) -> Metrics:
         """Generate responses to an evaluation's prompts, always the same.
@@ -206,7 +203,6 @@ class LanguageRunner(StepRunner, Generic[T]):
 
     def recover(self, death: WorkerDiedError) -> bool:
         """See ``StepRunner``; unfinished requests are submitted again, and those whose responses are lost."""
-        self.receivers_synced = False
         if self.pool is not None:
             has_lost_responses = death.group == self.groups["reward"].name
             self.pool.requeue(finished=has_lost_responses)

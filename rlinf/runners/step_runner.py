@@ -48,6 +48,7 @@ class StepRunner(abc.ABC):
         checkpoints: Writes the checkpoints.
         training: The training call in progress, and the metrics of its step so far; None while there is none.
         callbacks: Code of the user that is called after steps and checkpoints.
+        receivers_synced: Whether all that take the actor's weights have the whole model, and need only what is trained.
     """
 
     survivors: ClassVar[frozenset[str]] = frozenset({"actor"})
@@ -69,6 +70,7 @@ class StepRunner(abc.ABC):
         self.restarts = 0
         # Components of which a worker has died, until all is restored: another worker may die before that.
         self.lost: set[str] = set()
+        self.receivers_synced = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let a method be overridden, and called by ``super()``, by its former name too."""
@@ -157,8 +159,12 @@ class StepRunner(abc.ABC):
         """Bring the rollout to the actor's current weights."""
         self.logger.phase("sync weights")
         rollout = self.groups["rollout"].sync_model_from_actor(version=self.step)
-        actor = self.groups["actor"].sync_model_to_rollout(version=self.step)
-        wait_all(actor, rollout)
+        wait_all(self.publish_weights(), rollout)
+        self.receivers_synced = True
+
+    def publish_weights(self) -> WorkerGroupFuncResult:
+        """Have the actor send its weights: what is trained, or all to receivers that may have none."""
+        return self.groups["actor"].sync_model_to_rollout(version=self.step, is_partial=self.receivers_synced)
 
     def collect_times(self) -> None:
         """Add the duration of the step and of its parts to its metrics, unless they are logged."""
@@ -283,7 +289,7 @@ class StepRunner(abc.ABC):
             WorkerError: A worker died meanwhile, or could not start.
         """
         self.restarts += 1
-        self.training = None
+        self.training, self.receivers_synced = None, False
         self.logger.restarted(death, self.restarts)
         self.lost |= {name for name, group in self.groups.items() if group.name == death.group}
         kept = self.survivors - self.lost

@@ -134,8 +134,6 @@ def check_old_logprobs(check: Check[RLinfConfig]) -> None:
 def check_published_precision(check: Check[RLinfConfig]) -> None:
     """Weights are not rounded on their way to who needs them as they are."""
     cfg = check.cfg
-    if not isinstance(cfg, LanguageConfig):
-        return
     chosen, reason = cfg.weight_syncer.bucket.bucket_dtype, cfg.needs_master_weights
     if chosen not in {None, "fp32"} and reason is not None:
         check.problem(

@@ -15,9 +15,8 @@ class LoRAKeys(ConfigSection):
     """Low-rank adapters in the linear layers of a model."""
 
     is_lora: bool = False
-    """Train low-rank adapters and leave the weights as they are. Engines of language models get the whole model once;
-    then only adapters travel, and each engine's worker adds them to a copy of the model that it keeps in host memory.
-    Rollouts of policies get weights that have the adapters added in."""
+    """Train low-rank adapters and leave the weights as they are. Engines and rollouts get the whole model once; then
+    only what is trained travels, and each worker adds adapters to a copy of the model that it keeps in host memory."""
     lora_rank: PositiveInt = 32
     """Rank of the adapters."""
     lora_alpha: PositiveFloat | None = None

@@ -22,6 +22,7 @@ from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvSectionConfig
 from rlinf.config.schema.generation import GenerationConfig
 from rlinf.config.schema.inference import InferenceConfig
+from rlinf.config.schema.lora_keys import LoRAKeys
 from rlinf.config.schema.reward import RewardConfig, TextRewardsConfig
 from rlinf.config.schema.runner import RunnerConfig, SftRunnerConfig, TextRunnerConfig
 from rlinf.config.schema.text_data import SftDataConfig, TextDataConfig, TextRowsConfig
@@ -55,6 +56,12 @@ class RLinfConfig(ConfigSection):
     def learner(self) -> str:
         """Registered learner of the actor."""
         return self.algorithm.loss.learner
+
+    @property
+    def needs_master_weights(self) -> str | None:
+        """The key by which a receiver needs the master weights as they are, if there is one."""
+        model = self.actor.model
+        return "actor.model.is_lora" if isinstance(model, LoRAKeys) and model.is_lora else None
 
     @property
     def published_precision(self) -> Precision | None:
@@ -156,11 +163,6 @@ class LanguageConfig(RLinfConfig):
         """Precision of the generation engines' weights."""
         own = None if self.rollout is None else self.rollout.model.precision
         return own or self.actor.model.precision
-
-    @property
-    def needs_master_weights(self) -> str | None:
-        """The key by which a receiver needs the master weights as they are, if there is one."""
-        return "actor.model.is_lora" if self.actor.model.is_lora else None
 
     @property
     def published_precision(self) -> Precision | None:

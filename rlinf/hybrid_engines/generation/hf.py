@@ -257,7 +257,7 @@ class HFModelRunner(ModelRunner):
         self._is_lasting = manifest.is_lasting
         # Of tied weights one name is enough.
         needed = {name for name, _ in self._model.named_parameters()}
-        check_manifest(manifest, self._targets, () if manifest.is_partial else needed)
+        check_manifest(manifest, self._targets, needed)
 
     @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:

@@ -93,7 +93,7 @@ def read_manifest(message: dict[str, Any]) -> Manifest:
             entries=entries,
             bucket_sizes=tuple(map(int, message["bucket_sizes"])),
             bucket_owners=tuple(map(int, message["bucket_owners"])),
-            is_partial=bool(message["is_partial"]),
+            left_out=tuple(map(str, message["left_out"])),
             checksum_kind=_checksum_kind(message["checksum_kind"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

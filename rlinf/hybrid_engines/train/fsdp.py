@@ -209,7 +209,8 @@ class FSDPEngine(TrainEngine):
     def held_weights(self) -> Iterator[torch.Tensor]:
         """See ``TrainEngine``."""
         _reshard(self.model)
-        yield from map(_local, self._tensors())
+        changing = [p for p in self.model.parameters() if p.requires_grad or not self.trains]
+        yield from map(_local, (*changing, *self.model.buffers()))
 
     def offload(self) -> None:
         """See ``TrainEngine``; without an accelerator there is nowhere to go."""
@@ -280,10 +281,6 @@ class FSDPEngine(TrainEngine):
     def close(self) -> None:
         """See ``TrainEngine``."""
         leave_process_group()
-
-    def _tensors(self) -> Iterator[torch.Tensor]:
-        yield from self.model.parameters()
-        yield from self.model.buffers()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.sharded or self.compute_dtype == torch.float32:

@@ -193,10 +193,10 @@ class TrainEngine(abc.ABC):
 
     @abc.abstractmethod
     def held_weights(self) -> Iterator[torch.Tensor]:
-        """Yield the memory of the weights and buffers that this rank holds, in the same order each time."""
+        """Yield the memory that this rank holds of weights that change, and of buffers, in the same order each time."""
 
     def remember(self, name: str) -> None:
-        """Keep the present weights and buffers under a name, in host memory, sharded as they are.
+        """Keep the present weights and buffers under a name: those that change, in host memory, sharded as they are.
 
         Args:
             name: Of the copy; an earlier one of this name is replaced.

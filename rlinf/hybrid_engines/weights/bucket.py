@@ -54,7 +54,7 @@ class Manifest:
         entries: All tensors, in the order of their buckets.
         bucket_sizes: Bytes of each bucket, in order; the last eight are its seal.
         bucket_owners: Rank of the publishing group that sends each bucket; the tensors of a bucket have one owner.
-        is_partial: Whether all other weights stay as they are, which an earlier, complete update has brought.
+        left_out: Names of weights that stay as an earlier update has brought them; a complete update has none.
         relays: Pairs of a receiver and another one from which it takes the buckets instead of from their owner.
         base: Version of the update that the messages are patches of; None: they are whole buckets.
         is_checked: Whether this process has compared the seals of all buckets: they need not be compared again.
@@ -66,12 +66,17 @@ class Manifest:
     entries: tuple[TensorEntry, ...]
     bucket_sizes: tuple[int, ...]
     bucket_owners: tuple[int, ...]
-    is_partial: bool = False
+    left_out: tuple[str, ...] = ()
     relays: tuple[tuple[Receiver, Receiver], ...] = ()
     base: int | None = None
     is_checked: bool = False
     is_lasting: bool = False
     checksum_kind: ChecksumKind = "parts"
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether receivers must have got other weights before."""
+        return bool(self.left_out)
 
     @property
     def content(self) -> Manifest:
@@ -95,7 +100,7 @@ def plan_buckets(
     bucket_bytes: int,
     owners: Iterable[int] | None = None,
     dtype: torch.dtype | None = None,
-    is_partial: bool = False,
+    left_out: Iterable[str] = (),
 ) -> Manifest:
     """Lay named tensors out in buckets.
 
@@ -105,7 +110,7 @@ def plan_buckets(
         bucket_bytes: Size at which a bucket is closed; a larger tensor has a bucket of its own.
         owners: Rank that sends each of the tensors; None is rank 0 for all.
         dtype: In which floating-point tensors are sent; None sends them as they are.
-        is_partial: See ``Manifest``.
+        left_out: See ``Manifest``.
     """
     entries: list[TensorEntry] = []
     filled: list[int] = []
@@ -123,7 +128,7 @@ def plan_buckets(
         filled[index] += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
     entries.sort(key=lambda entry: entry.bucket)
     sizes = tuple(size + SEAL_BYTES for size in filled)
-    return Manifest(version, tuple(entries), sizes, tuple(bucket_owners), is_partial)
+    return Manifest(version, tuple(entries), sizes, tuple(bucket_owners), tuple(left_out))
 
 
 def fill_buckets(
@@ -200,15 +205,16 @@ def check_manifest(manifest: Manifest, weights: Mapping[str, torch.Tensor], requ
     Args:
         manifest: What the sender announced.
         weights: The model's, by name.
-        required: Names that the update must have.
+        required: Names that the update must have, or leave out.
 
     Raises:
         WeightSyncError: A tensor is missing, is not the model's, or has another shape.
     """
-    names = {entry.name for entry in manifest.entries}
+    names = {entry.name for entry in manifest.entries} | set(manifest.left_out)
     missing, extra = sorted(set(required) - names), sorted(names - weights.keys())
     if missing or extra:
-        raise WeightSyncError(f"Weights do not match the model: missing {missing}, unexpected {extra}.")
+        what = "Weights, those left out included, do" if manifest.is_partial else "Weights do"
+        raise WeightSyncError(f"{what} not match the model: missing {missing}, unexpected {extra}.")
     for entry in manifest.entries:
         shape = tuple(weights[entry.name].shape)
         if shape != entry.shape:
@@ -247,8 +253,8 @@ class WeightUpdate:
             raise WeightSyncError(f"Weights of version {manifest.version} arrived after version {current_version}.")
         if manifest.is_partial and not (current_version >= 0 if is_complete is None else is_complete):
             raise WeightSyncError(
-                f"Version {manifest.version} consists of adapters alone, and this receiver does not have the weights "
-                "that they are added to. Send all weights first."
+                f"Version {manifest.version} consists of what is trained alone, and this receiver does not have the "
+                "weights that stay as they are. Send all weights first."
             )
         self.manifest = manifest
         self._num_buckets = len(manifest.bucket_sizes)
@@ -295,8 +301,7 @@ class WeightReceiver:
     """
 
     def __init__(self, model: nn.Module, *, ignore: Callable[[str], bool] | None = None) -> None:
-        state = model.state_dict(keep_vars=True)
-        self._targets = {name: t for name, t in state.items() if ignore is None or not ignore(name)}
+        self._model, self._ignore = model, ignore
         self.version = -1
 
     @traced("load_weights", "weights")
@@ -312,14 +317,19 @@ class WeightReceiver:
             WeightSyncError: A bucket is missing or damaged, names or shapes differ, or the version is an older one.
                 The model is then unchanged.
         """
-        update = WeightUpdate(manifest, current_version=self.version)
-        check_manifest(manifest, self._targets, self._targets)
+        update, targets = WeightUpdate(manifest, current_version=self.version), self.targets()
+        check_manifest(manifest, targets, targets)
         # All are checked before the first is copied.
         weights = [update.take(index, bucket) for index, bucket in enumerate(buckets)]
         version = update.finish()
         for name, tensor in itertools.chain.from_iterable(weights):
-            self._targets[name].copy_(tensor)
+            targets[name].copy_(tensor)
         self.version = version
+
+    def targets(self) -> dict[str, torch.Tensor]:
+        """Return what an update fills, by name; a model that was moved to a device has other buffers than before."""
+        state = self._model.state_dict(keep_vars=True)
+        return {name: t for name, t in state.items() if self._ignore is None or not self._ignore(name)}
 
 
 def _by_bucket(manifest: Manifest) -> Iterator[list[TensorEntry]]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.data.messages.routing import sources
@@ -83,13 +82,10 @@ class ActorWorker(Worker):
 
         Args:
             version: Step of the run that produced them.
-            is_partial: Whether all receivers have what adapters are added to, so that only adapters are sent.
+            is_partial: Whether all receivers have what never changes, so that only what is trained is sent.
         """
         self.version = version
-        model = self.cfg.actor.model
-        form: WeightForm = "merged"
-        if isinstance(model, CausalLMConfig) and model.is_lora:
-            form = "adapters" if is_partial else "parts"
+        form: WeightForm = "trained" if is_partial else "parts"
         with self._on_device():
             self.publisher.publish(self.engine, version=version, form=form)
 

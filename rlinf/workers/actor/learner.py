@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 REFERENCE = "reference"
 """Under which an engine remembers the weights that a run starts from: the reference of the KL term."""
 BatchT = TypeVar("BatchT")
-ModelT = TypeVar("ModelT", bound=TrainableModel)
 MakeEngine = Callable[[TrainableModel], TrainEngine]
 """Builds the engine of a model; it may shard the model, so copies are made before."""
 
@@ -176,11 +174,6 @@ class EmbodiedLearner(Learner[Trajectory]):
         if self.algorithm.staleness_threshold is None:
             return None
         return batch.versions[batch.executed.any(-1)]
-
-
-def freeze_copy(model: ModelT) -> ModelT:
-    """Return a copy of a model that never changes; both read starting weights from the same files."""
-    return copy.deepcopy(model, {id(model.weight_source): model.weight_source}).eval().requires_grad_(False)
 
 
 def metrics_over_ranks(

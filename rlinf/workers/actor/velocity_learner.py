@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,48 +11,37 @@ from torch import nn
 from rlinf.algorithms.aggregation import LossDenominators
 from rlinf.algorithms.levels import expand_to_level, mask_at_level
 from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.minibatch import MicroBatch
+from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_batches
 from rlinf.algorithms.registry import policy_loss
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import ForwardType
-from rlinf.models.materialize import materialize
-from rlinf.models.trainable import TrainableModel
-from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
+from rlinf.models.velocity_policy import VelocityEvaluation
 from rlinf.utils.seeding import derive_seed
-from rlinf.workers.actor.learner import MakeEngine, freeze_copy
 from rlinf.workers.actor.policy_learner import Batch, PolicyLearner, Samples
 from rlinf.workers.actor.policy_passes import inputs_on_device
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+ACTING = "acting"
+"""Under which the engine remembers the weights that acted, where there are several update epochs."""
 
 
 class VelocityLearner(PolicyLearner):
     """Improves a flow policy on rollouts it made itself, without log-probabilities.
 
     Each update epoch mixes new noise into the actions. Noise and times belong to samples, so that they are the same
-    for every placement of a sample in ranks and micro-batches.
+    for every placement of a sample in ranks and micro-batches. The velocities of the policy that acted are computed
+    before the epoch's first step, in the micro-batches that it will have.
 
     Args:
         engine: Holds the policy, a ``VelocityPolicy``.
         cfg: The recipe.
-        old: Copy of the policy; takes the weights that acted at each update.
     """
 
-    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig, old: VelocityPolicy) -> None:
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
         super().__init__(engine, cfg=cfg)
-        materialize(old, engine.device)
-        self.old = old
         self.noise = torch.empty(0)
         self.time = torch.empty(0)
-
-    @classmethod
-    def build(cls, model: TrainableModel, make_engine: MakeEngine, *, cfg: RLinfConfig) -> Self:
-        """See ``Learner``."""
-        assert isinstance(model, VelocityPolicy)
-        old = freeze_copy(model)
-        return cls(make_engine(model), cfg=cfg, old=old)
+        self.old_velocity = torch.empty(0)
 
     def update(self, step: int) -> dict[str, float]:
         """See ``Learner``."""
@@ -60,12 +50,11 @@ class VelocityLearner(PolicyLearner):
 
     def take_acting_weights(self) -> None:
         """Compare from now on with the weights that the policy has; called by all ranks together."""
-        old = self.old.state_dict()
-        for name, tensor in self.engine.export_weights("parts"):
-            old[name].copy_(tensor)
+        if self.algorithm.update_epoch > 1:  # else they are computed with before they change
+            self.engine.remember(ACTING)
 
     def plan(self, *, step: int, epoch: int) -> list[torch.Tensor]:
-        """See ``PolicyLearner``; also samples the epoch's noise [N, C, A] and times [N]."""
+        """See ``PolicyLearner``; also samples noise [N, C, A] and times [N], and computes the old velocities there."""
         assert self.samples is not None
         assert self.ownership is not None
         seed = derive_seed(self.actor.seed, "actor", "velocity", step, epoch)
@@ -74,21 +63,46 @@ class VelocityLearner(PolicyLearner):
         noise = torch.randn(count, *self.samples.logprobs.shape[1:], generator=generator)
         self.noise = noise[ids].to(self.engine.device)
         self.time = torch.rand(count, generator=generator)[ids].to(self.engine.device)
-        return super().plan(step=step, epoch=epoch)
+        minibatches = super().plan(step=step, epoch=epoch)
+        with self.engine.weights_of(ACTING) if epoch else nullcontext():
+            self.old_velocity = self._velocities(self.samples, self.ownership, minibatches)
+        return minibatches
+
+    def _velocities(
+        self, samples: Samples, ownership: SampleOwnership, minibatches: list[torch.Tensor]
+    ) -> torch.Tensor:
+        """Return the present velocities of the samples of some minibatches, float32 [N, C, A]; 0 of all others."""
+        size = self.actor.micro_batch_size
+        batches = [
+            batch
+            for minibatch in minibatches
+            for batch in plan_micro_batches(minibatch, ownership, rank=self.engine.rank, micro_batch_size=size)
+        ]
+
+        def velocity(model: nn.Module, batch: MicroBatch) -> torch.Tensor:
+            evaluation: VelocityEvaluation = model(ForwardType.VELOCITY, **self._mixture(samples, batch.indices))
+            return evaluation.velocity
+
+        found = torch.zeros_like(self.noise)
+        for batch, part in zip(batches, self.engine.forward(batches, Pass.whole(velocity)), strict=True):
+            if not batch.is_padding:
+                found[batch.indices] = part
+        return found
+
+    def _mixture(self, samples: Samples, rows: torch.Tensor) -> dict[str, Any]:
+        """Return the arguments of ``velocity_forward`` for some samples."""
+        inputs = inputs_on_device(samples.forward_inputs, rows, self.engine.device)
+        return {"forward_inputs": inputs, "noise": self.noise[rows], "time": self.time[rows]}
 
     def _loss(
         self, model: nn.Module, samples: Samples, batch: Batch, denominators: LossDenominators
     ) -> tuple[torch.Tensor, MetricSums]:
         rows, masks = batch.rows, batch.masks
-        inputs = inputs_on_device(samples.forward_inputs, rows, self.engine.device)
-        mixture = {"forward_inputs": inputs, "noise": self.noise[rows], "time": self.time[rows]}
-        evaluation: VelocityEvaluation = model(ForwardType.VELOCITY, **mixture)
-        with torch.no_grad():
-            old: VelocityEvaluation = self.old(ForwardType.VELOCITY, **mixture)
+        evaluation: VelocityEvaluation = model(ForwardType.VELOCITY, **self._mixture(samples, rows))
         num_actions, action_dim = evaluation.velocity.shape[1:]
         loss_inputs = LossInputs(
             velocity=evaluation.velocity,
-            old_velocity=old.velocity,
+            old_velocity=self.old_velocity[rows],
             target=evaluation.target,
             saturated=evaluation.saturated,
             advantages=expand_to_level(

@@ -46,7 +46,7 @@ class WeightPublisher:
         Args:
             engine: Holds them; its tensors have the same names, shapes and owners in every call.
             version: Step of the run that produced them.
-            form: What is sent of a model with adapters.
+            form: What is sent; ``trained`` if all receivers have the rest.
 
         Raises:
             WorkerDiedError: A receiver is gone; the others have been sent all weights.
@@ -70,14 +70,17 @@ class WeightPublisher:
         self._syncer.finish()
 
     def _plan(self, engine: TrainEngine, form: WeightForm) -> Manifest:
-        described = list(engine.describe_weights(form))
+        described, left_out = list(engine.describe_weights(form)), []
+        if form == "trained":
+            sent = {entry.name for entry in described}
+            left_out = [entry.name for entry in engine.describe_weights("parts") if entry.name not in sent]
         plan = plan_buckets(
             ((entry.name, entry.tensor) for entry in described),
             version=0,
             bucket_bytes=self._bucket_bytes,
             owners=(entry.owner for entry in described),
             dtype=self._dtype,
-            is_partial=form == "adapters",
+            left_out=left_out,
         )
         return plan if self._is_on_host else replace(plan, checksum_kind="words")
 

@@ -42,7 +42,6 @@ class LogprobWorker(Worker):
         self.inbox = WeightInbox(make_weight_syncer(self, cfg.weight_syncer), cfg.actor.group_name)
         self.version = -1
         self.weights: dict[str, torch.Tensor] = {}
-        self.adapters: dict[str, torch.Tensor] = {}
         self.responses = ResponseClient(cfg.reward.group_name)
         self.engine: TrainEngine
         self.planner: MicroBatchPlanner
@@ -55,7 +54,6 @@ class LogprobWorker(Worker):
         assert isinstance(model, LanguageModel)
         sent = {name: tensor for name, tensor in model.state_dict().items() if not model.is_training_only(name)}
         self.weights = {name: tensor.to("meta") for name, tensor in sent.items()}
-        self.adapters = {name: tensor for name, tensor in self.weights.items() if model.is_adapter(name)}
         engine: type[TrainEngine] = train_engines.get(actor.training_backend)
         self.engine = engine.of(
             model,
@@ -88,19 +86,18 @@ class LogprobWorker(Worker):
         self.load(manifest, buckets)
 
     def load(self, manifest: Manifest, buckets: Sequence[torch.Tensor]) -> None:
-        """Load weights, or adapters alone, once all of them have been checked.
+        """Load weights, or what is trained alone, once all of them have been checked.
 
         Args:
             manifest: What the sender announced.
             buckets: In the manifest's order.
 
         Raises:
-            WeightSyncError: They are not the model's, a bucket is damaged, the version is an older one, or adapters
-                came first. The model is then unchanged.
+            WeightSyncError: They are not the model's, a bucket is damaged, the version is an older one, or what is
+                trained came first. The model is then unchanged.
         """
         update = WeightUpdate(manifest, current_version=self.version)
-        weights = self.adapters if manifest.is_partial else self.weights
-        check_manifest(manifest, weights, weights)
+        check_manifest(manifest, self.weights, self.weights)
         named = [update.take(index, bucket) for index, bucket in enumerate(buckets)]
         version = update.finish()
         self.version = -1

@@ -166,12 +166,9 @@ class GenerationWorker(Worker):
         self, merger: AdapterMerger, manifest: Manifest, buckets: Sequence[torch.Tensor]
     ) -> tuple[Manifest, list[torch.Tensor]]:
         """Take adapters over, and at first what they are added to; return what the engine loads."""
-        merger.begin(manifest)
-        for index, bucket in enumerate(buckets):
-            merger.take(index, bucket)
-        merger.finish()
+        merger.take_all(manifest, buckets)
         # An engine that slept may have lost weights that only this worker still has.
-        return merger.pack(is_partial=manifest.is_partial and self.engine.is_synced)
+        return merger.pack(is_partial=self.engine.is_synced)
 
     async def _load(self, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
         await self.engine.begin_update(manifest)

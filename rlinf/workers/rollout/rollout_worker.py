@@ -13,7 +13,7 @@ from rlinf.data.messages.embodied import ChunkStep, Observation, PolicyOutput
 from rlinf.data.messages.routing import sources
 from rlinf.envs.scripted import ScriptedPolicy, make_scripted_policy
 from rlinf.hybrid_engines.inference_backends import compile_layers
-from rlinf.hybrid_engines.weights.bucket import WeightReceiver
+from rlinf.hybrid_engines.weights.adapters import weight_receiver
 from rlinf.models.base_policy import BasePolicy, Mode
 from rlinf.models.draws import SlotGenerator
 from rlinf.models.policy_conformance import check_output
@@ -88,7 +88,7 @@ class MultiStepRolloutWorker(Worker):
         )
         self.teacher = build_teacher(self.cfg, self.model, torch.device(self.device))
         inbox = WeightInbox(make_weight_syncer(self, self.cfg.weight_syncer), self.cfg.actor.group_name)
-        self.weights = WeightStream(WeightReceiver(self.model, ignore=self.model.is_training_only), inbox)
+        self.weights = WeightStream(weight_receiver(self.model, model), inbox)
 
     @Worker.timer("sync_weights")
     def sync_model_from_actor(self, *, version: int) -> None:

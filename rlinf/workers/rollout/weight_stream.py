@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rlinf.hybrid_engines.weights.bucket import WeightReceiver
+import torch
+
+from rlinf.hybrid_engines.weights.bucket import Manifest, WeightReceiver
 from rlinf.workers.weight_inbox import WeightInbox
 
 
@@ -25,11 +27,13 @@ class WeightStream:
 
     def take_arrived(self) -> None:
         """Load the newest weights that have arrived, if any have, without waiting for others."""
-        newest = None
+        arrived: list[tuple[Manifest, list[torch.Tensor]]] = []
         while self._inbox.has_arrived():
-            newest = self._inbox.take()
-        if newest is not None:
-            self._receiver.load(*newest)
+            update = self._inbox.take()
+            # A partial one takes the place of another, a complete one that of all.
+            arrived = [one for one in arrived if update[0].is_partial and not one[0].is_partial] + [update]
+        for update in arrived:
+            self._receiver.load(*update)
 
     def wait_for(self, version: int) -> None:
         """Wait until the weights in use are of ``version`` or newer.

@@ -29,7 +29,8 @@ POLICY = within(
 POLICY_RANKS = within("test_policy_learner", "the_gradient_does_not_depend_on_the_number_of_ranks")
 VELOCITY = within(
     "test_velocity_learner",
-    "the_old_policy_is_the_one_that_acted",
+    "old_velocities_are_those_of_the_policy_that_acted",
+    "each_update_compares_with_the_weights_that_it_begins_with",
     "noise_is_new_in_every_epoch_and_the_same_in_every_run",
     "noise_and_times_belong_to_samples_wherever_they_lie",
 )
@@ -109,13 +110,6 @@ FAULTS: list[Fault] = [
         "        if True:\n            return compute_logprobs",
         POLICY,
         "the reference is the current policy",
-    ),
-    Fault(
-        "rlinf/workers/actor/learner.py",
-        "return copy.deepcopy(model, {id(model.weight_source): model.weight_source}).eval().requires_grad_(False)",
-        "return model",
-        (*POLICY, *VELOCITY),
-        "the reference learns with the policy",
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
@@ -257,8 +251,8 @@ FAULTS: list[Fault] = [
     # Velocities
     Fault(
         "rlinf/workers/actor/velocity_learner.py",
-        "old[name].copy_(tensor)",
-        "old[name].copy_(old[name])",
+        "self.engine.remember(ACTING)",
+        "self.engine.remembered or self.engine.remember(ACTING)",
         VELOCITY,
         "the old policy is the initial one",
     ),
@@ -271,8 +265,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/velocity_learner.py",
-        "old: VelocityEvaluation = self.old(ForwardType.VELOCITY, **mixture)",
-        "old: VelocityEvaluation = model(ForwardType.VELOCITY, **mixture)",
+        "with self.engine.weights_of(ACTING) if epoch else nullcontext():",
+        "with nullcontext():",
         VELOCITY,
         "the old velocity is the current one",
     ),

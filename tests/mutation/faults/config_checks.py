@@ -243,6 +243,13 @@ FAULTS: list[Fault] = [
         "adapters are rounded on their way",
     ),
     Fault(
+        "rlinf/config/schema/root.py",
+        "isinstance(model, LoRAKeys) and model.is_lora else None",
+        "False else None",
+        ("tests/unit/config/checks/test_vla_checks.py",),
+        "adapters of policies are rounded on their way",
+    ),
+    Fault(
         "rlinf/config/checks/language_checks.py",
         '    if syncer.type == "patch" and syncer.bucket.bucket_device != "cpu":\n',
         '    if syncer.type == "bucket" and syncer.bucket.bucket_device != "cpu":\n',

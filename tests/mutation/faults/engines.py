@@ -18,6 +18,7 @@ _SHARING = "tests/unit/hybrid_engines/weights/test_work_sharing.py"
 _PATCH = "tests/unit/hybrid_engines/weights/test_patch.py"
 _MEMORY = "tests/unit/hybrid_engines/weights/test_memory.py"
 _ADAPTERS = "tests/unit/hybrid_engines/weights/test_adapters.py"
+_ACTOR = "tests/unit/workers/actor/test_actor_worker.py"
 _TESTS = {
     "token_sequence.py": (_SEQUENCE,),
     "sampler.py": (_SAMPLER, _CONFORMANCE),
@@ -489,10 +490,52 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{_WEIGHTS}/adapters.py",
-        "            check_manifest(manifest, adapters, adapters)\n",
-        "",
+        "            check_manifest(manifest, self._parts, self._parts)\n",
+        "            pass\n",
         (_ADAPTERS,),
         "adapters of another model are merged",
+    ),
+    Fault(
+        f"{_WEIGHTS}/adapters.py",
+        "if is_partial and not is_adapted(name)}",
+        "if is_partial}",
+        (_ACTOR, _ADAPTERS),
+        "what adapters are added to is taken for what stays as it is",
+    ),
+    Fault(
+        f"{_WEIGHTS}/adapters.py",
+        "        check_manifest(self._merger.plan(is_partial=True), targets, targets)\n",
+        "",
+        (_ADAPTERS,),
+        "merged weights of another model are loaded in part",
+    ),
+    Fault(
+        f"{_WEIGHTS}/adapters.py",
+        "tensor.float() if tensor.dtype in _HALVES else tensor",
+        "tensor",
+        (_ADAPTERS,),
+        "adapters are added in bfloat16",
+    ),
+    Fault(
+        f"{_WEIGHTS}/bucket.py",
+        " | set(manifest.left_out)\n",
+        "\n",
+        (_ACTOR,),
+        "an update of what is trained is refused",
+    ),
+    Fault(
+        "rlinf/models/trainable.py",
+        '(form == "trained" and name in frozen) or ',
+        "",
+        ("tests/unit/models/test_trainable.py",),
+        "frozen weights count as trained",
+    ),
+    Fault(
+        "rlinf/models/trainable.py",
+        "self.named_parameters(remove_duplicate=False) if not",
+        "self.named_parameters() if not",
+        ("tests/unit/models/test_trainable.py",),
+        "the second name of a frozen weight counts as trained",
     ),
     Fault(
         f"{_WEIGHTS}/adapters.py",

@@ -13,6 +13,7 @@ _INBOX = "tests/unit/workers/test_weight_inbox.py"
 _SYNCER = "tests/unit/workers/test_weight_syncer.py"
 _PATCH_SYNCER = "tests/unit/workers/test_patch_syncer.py"
 _STREAM = "tests/unit/workers/rollout/test_weight_stream.py"
+_ACTOR = "tests/unit/workers/actor/test_actor_worker.py"
 _BALANCER = "tests/unit/workers/test_load_balancer.py"
 _GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
 _INFERENCE = "tests/unit/workers/inference/test_logprob_worker.py"
@@ -225,10 +226,38 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rollout/weight_stream.py",
-        "        while self._inbox.has_arrived():\n            newest = self._inbox.take()\n",
-        "        if self._inbox.has_arrived():\n            newest = self._inbox.take()\n",
+        "        while self._inbox.has_arrived():\n            update = self._inbox.take()\n",
+        "        if self._inbox.has_arrived():\n            update = self._inbox.take()\n",
         "the oldest weights that have arrived are taken",
         _STREAM,
+    ),
+    _fault(
+        "rollout/weight_stream.py",
+        "if update[0].is_partial and not one[0].is_partial] + [update]",
+        "if False] + [update]",
+        "a complete update is passed over when a partial one has arrived",
+        _STREAM,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        "WeightStream(weight_receiver(self.model, model), inbox)",
+        "WeightStream(weight_receiver(self.model, self.cfg.rollout.model), inbox)",
+        "rollouts wait for weights without adapters",
+        _ACTOR,
+    ),
+    _fault(
+        "actor/actor_worker.py",
+        'form: WeightForm = "trained" if is_partial else "parts"',
+        'form: WeightForm = "parts"',
+        "all weights are sent after every step",
+        _ACTOR,
+    ),
+    _fault(
+        "actor/weight_publisher.py",
+        "            left_out=left_out,\n",
+        "",
+        "receivers are not told what an update leaves out",
+        _ACTOR,
     ),
     _fault(
         "weight_inbox.py",
@@ -395,9 +424,9 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "inference/logprob_worker.py",
-        "weights = self.adapters if manifest.is_partial else self.weights",
-        "weights = dict(self.weights)",
-        "updates of adapters alone are refused",
+        "        check_manifest(manifest, self.weights, self.weights)\n",
+        "",
+        "adapters of another model are loaded",
         _INFERENCE,
     ),
     _fault(

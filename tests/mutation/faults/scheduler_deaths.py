@@ -139,10 +139,24 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file="rlinf/runners/step_runner.py",
-        before="        self.restarts += 1\n        self.training = None\n",
-        after="        self.restarts += 1\n",
+        before="self.training, self.receivers_synced = None, False",
+        after="self.receivers_synced = False",
         tests=_STEPS,
         what="a training that died is waited for at an interrupt",
+    ),
+    Fault(
+        file="rlinf/runners/step_runner.py",
+        before="self.training, self.receivers_synced = None, False",
+        after="self.training = None",
+        tests=_STEPS,
+        what="a rollout that is launched again gets what is trained alone",
+    ),
+    Fault(
+        file="rlinf/runners/step_runner.py",
+        before="        self.receivers_synced = True\n",
+        after="",
+        tests=_STEPS,
+        what="all weights are sent after every step",
     ),
     Fault(
         file="rlinf/runners/step_runner.py",

@@ -51,7 +51,7 @@ FAULTS: list[Fault] = [
         "buckets of a device are checked as those of the host",
         _WIRE,
     ),
-    _serving("wire", 'is_partial=bool(message["is_partial"])', "is_partial=True", "whole updates look partial", _WIRE),
+    _serving("wire", 'left_out=tuple(map(str, message["left_out"]))', "left_out=()", "all updates look whole", _WIRE),
     _serving(
         "wire",
         'return _ERRORS[message["error"]]',

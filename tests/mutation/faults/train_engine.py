@@ -40,10 +40,17 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
-        "        yield from self.model.buffers()\n",
-        "",
+        "map(_local, (*changing, *self.model.buffers()))",
+        "map(_local, changing)",
         ENGINE,
         "buffers are not remembered",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/fsdp.py",
+        "if p.requires_grad or not self.trains]",
+        "]",
+        ("tests/unit/workers/actor/test_velocity_learner.py::test_only_what_is_trained_is_remembered",),
+        "frozen weights are remembered, too",
     ),
     Fault(
         "rlinf/hybrid_engines/train/train_engine.py",

@@ -14,6 +14,7 @@ class Layers(TrainableModel):
         self.body = nn.Linear(2, 2, bias=False)
         self.adapter = nn.Linear(2, 2, bias=False)
         self.value_head = nn.Linear(2, 1, bias=False)
+        self.register_buffer("mean", torch.zeros(2))
 
     def is_adapter(self, name: str) -> bool:
         return name.startswith("adapter.")
@@ -34,10 +35,20 @@ def test_parameters_of_the_value_head_are_told_by_name() -> None:
 def test_an_export_leaves_out_what_inference_does_not_need() -> None:
     model = Layers()
     exported = dict(model.export(lambda tensor: tensor + 1))
-    assert list(exported) == ["body.weight", "adapter.weight"]
+    assert list(exported) == ["mean", "body.weight", "adapter.weight"]
     assert torch.equal(exported["body.weight"], model.body.weight + 1)
-    assert [name for name, _ in model.export(lambda tensor: tensor, "parts")] == ["body.weight", "adapter.weight"]
+    assert [name for name, _ in model.export(lambda tensor: tensor, "parts")] == list(exported)
     assert [name for name, _ in model.export(lambda tensor: tensor, "adapters")] == ["adapter.weight"]
+
+
+def test_what_is_trained_has_a_gradient_or_is_a_buffer() -> None:
+    model = Layers()
+    model.body.requires_grad_(False)
+    model.tied = model.body
+    assert [name for name, _ in model.export(lambda tensor: tensor, "trained")] == ["mean", "adapter.weight"]
+    model.body.requires_grad_(True)
+    names = [name for name, _ in model.export(lambda tensor: tensor, "trained")]
+    assert names == ["mean", "body.weight", "adapter.weight", "tied.weight"]
 
 
 def test_units_that_are_sharded_are_recomputed() -> None:

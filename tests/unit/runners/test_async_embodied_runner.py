@@ -34,7 +34,8 @@ class Group:
 
     def __getattr__(self, method: str) -> Callable[..., Done]:
         def call(*args: Any, **keys: Any) -> Done:
-            self.calls.append((self.name, method, keys.get("step", keys.get("version")), keys.get("restart")))
+            mark = keys.get("restart", keys.get("is_partial"))
+            self.calls.append((self.name, method, keys.get("step", keys.get("version")), mark))
             if method == "save_checkpoint":
                 Path(args[0]).mkdir(parents=True)
                 (Path(args[0]) / "state").write_text("saved")
@@ -69,6 +70,12 @@ def test_a_rollout_begins_as_soon_as_the_weights_it_needs_are_published(tmp_path
         elif method == "run_training":
             trained = number
     assert begun == {step: (max(step - 1 - threshold, 0),) * 2 for step in range(1, 9)}
+
+
+def test_receivers_that_have_all_weights_get_what_is_trained_alone(tmp_path: Path) -> None:
+    keys = ("algorithm.staleness_threshold=2", "runner.max_epochs=5", "runner.val_check_interval=3")
+    sent = [call[2:] for call in run(tmp_path, *keys) if call[1] == "sync_model_to_rollout"]
+    assert sent == [(version, version > 0) for version in range(6)]
 
 
 def test_nothing_is_made_ahead_of_an_evaluation_or_a_checkpoint(tmp_path: Path) -> None:

@@ -182,6 +182,34 @@ def test_whichever_call_ends_in_a_death_each_step_is_evaluated_logged_and_saved_
         assert sorted(set(runner.trained)) == [1, 2]
 
 
+@pytest.mark.parametrize("dies", [None, "generate", "sync_model_from_actor", "sync_model_to_rollout", "run_training"])
+def test_receivers_get_what_is_trained_alone_unless_some_are_new(recipe: ReadRecipe, dies: str | None) -> None:
+    keys = ("runner.max_epochs=4", "runner.val_check_interval=-1", f"runner.logger.experiment_name=sync_{dies}")
+    runner = TwoGroups(recipe(*keys, "runner.max_restarts=1", "runner.save_interval=1"))
+    left = {} if dies is None else {"call": dies}
+
+    def serve(name: str, call: Call, original: Any = runner.serve) -> None:
+        if call.method == left.get("call") and runner.step == 2:
+            del left["call"]
+            call.fail(death(name))
+        original(name, call)
+
+    runner.serve = serve  # type: ignore[method-assign]
+    runner.run()
+    sent = [
+        (call.keys["version"], call.keys["is_partial"])
+        for call in runner.groups["actor"].calls  # type: ignore[attr-defined]
+        if call.method == "sync_model_to_rollout"
+    ]
+    expected = [(0, False), (1, True), (2, True), (3, True), (4, True)]
+    if dies == "sync_model_to_rollout":
+        # The actor goes back to its checkpoint.
+        expected[3:3] = [(1, False), (2, True)]
+    elif dies is not None:
+        expected.insert(3, (2, False))
+    assert sent == expected
+
+
 def test_other_failures_and_one_death_too_many_end_the_run(recipe: ReadRecipe) -> None:
     keys = ("runner.max_epochs=2", "runner.val_check_interval=-1", "runner.logger.experiment_name=too_many")
     with pytest.raises(WorkerDiedError):

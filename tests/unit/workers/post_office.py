@@ -8,6 +8,8 @@ from collections.abc import Hashable
 from concurrent.futures import Future
 from typing import Any
 
+import torch
+
 from rlinf.scheduler.comm.work import AsyncWork
 
 Address = tuple[str, int]
@@ -73,6 +75,9 @@ class _Messenger:
 
     def find_nodes(self, group: str) -> list[str]:
         return []
+
+    def shared_buffer(self, num_bytes: int) -> torch.Tensor:
+        return torch.zeros(num_bytes, dtype=torch.uint8)
 
     def send(
         self, obj: Any, group: str, ranks: Any, *, tag: Hashable, timeout: float | None, options: Any = None

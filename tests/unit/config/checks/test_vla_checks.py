@@ -36,6 +36,11 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (SAC, f"{MODEL}.add_q_head", "has no Q heads"),
     ({f"{MODEL}.image_keys": []}, f"{MODEL}.image_keys", "Set it to [main_images]"),
     ({f"{MODEL}.lora_rank": 8}, f"{MODEL}.lora_rank", "without actor.model.is_lora"),
+    (
+        {f"{MODEL}.is_lora": True, "weight_syncer.bucket.bucket_dtype": "bf16"},
+        "weight_syncer.bucket.bucket_dtype",
+        "with actor.model.is_lora a receiver needs the weights in fp32",
+    ),
     ({f"{MODEL}.value_detach": True}, f"{MODEL}.value_detach", "without actor.model.add_value_head"),
     ({f"{MODEL}.state_dim": 8}, f"{MODEL}.state_dim", "without actor.model.use_proprio"),
     ({f"{MODEL}.l1_std": 0.1}, f"{MODEL}.l1_std", "with actor.model.head=tokens"),

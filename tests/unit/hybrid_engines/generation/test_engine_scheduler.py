@@ -200,6 +200,6 @@ def test_a_context_that_is_nearly_full_bounds_a_response(play: Callable[..., Non
 def test_an_update_of_some_weights_is_refused_before_all_have_been_sent(tiny_model: Path) -> None:
     served = Served(tiny_model)
     weights = [("a", torch.ones(2))]
-    part = plan_buckets(weights, version=1, bucket_bytes=100, is_partial=True)
-    with pytest.raises(WeightSyncError, match="does not have the weights that they are added to"):
+    part = plan_buckets(weights, version=1, bucket_bytes=100, left_out=["b"])
+    with pytest.raises(WeightSyncError, match="does not have the weights that stay as they are"):
         served.schedule.begin_update(part)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from rlinf.config.schema.generation import HFGenerationConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
-from rlinf.hybrid_engines.weights.adapters import AdapterMerger
+from rlinf.hybrid_engines.weights.adapters import AdapterMerger, MergingReceiver
 from rlinf.hybrid_engines.weights.bucket import Manifest, fill_buckets, plan_buckets
 from rlinf.models import get_model
 from tests.unit.hybrid_engines.packing import zeros
@@ -63,23 +64,14 @@ class Sender:
         self.engine.import_weights(state.items())
 
     def pack(self, version: int, form: str) -> tuple[Manifest, list[torch.Tensor]]:
-        manifest = plan_buckets(
-            ((entry.name, entry.tensor) for entry in self.engine.describe_weights(form)),
-            version=version,
-            bucket_bytes=4000,
-            is_partial=form == "adapters",
-        )
+        sent = {entry.name: entry.tensor for entry in self.engine.describe_weights(form)}
+        names = [entry.name for entry in self.engine.describe_weights("parts")]
+        left_out = [name for name in names if name not in sent]
+        manifest = plan_buckets(sent.items(), version=version, bucket_bytes=4000, left_out=left_out)
         return manifest, list(fill_buckets(manifest, self.engine.export_weights(form), zeros))
 
     def merged(self) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in self.engine.export_weights()}
-
-
-def take(merger: AdapterMerger, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
-    merger.begin(manifest)
-    for index, bucket in enumerate(buckets):
-        merger.take(index, bucket)
-    merger.finish()
 
 
 @pytest.fixture
@@ -119,7 +111,7 @@ def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(
     seen = []
     for version in range(4):
         sender.train(version)
-        take(merger, *sender.pack(version, "adapters" if version else "parts"))
+        merger.take_all(*sender.pack(version, "trained" if version else "parts"))
         manifest, buckets = merger.pack(is_partial=version > 0)
         names = {entry.name for entry in manifest.entries}
         assert names == (set(sender.merged()) if not version else {n for n in sender.merged() if _is_adapted(n)})
@@ -137,24 +129,35 @@ def _is_adapted(name: str) -> bool:
 def test_adapters_are_a_small_part_of_what_travels(tmp_path: Path) -> None:
     save_tiny(tmp_path, hidden_size=256, intermediate_size=512, vocab_size=1000)
     sender = Sender(tmp_path)
-    (whole, _), (alone, buckets) = sender.pack(0, "parts"), sender.pack(0, "adapters")
+    (whole, _), (alone, buckets) = sender.pack(0, "parts"), sender.pack(0, "trained")
     assert sum(bucket.nbytes for bucket in buckets) == sum(alone.bucket_sizes) < 0.05 * sum(whole.bucket_sizes)
 
 
 def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(folder: Path, engine: Any) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
-    take(merger, *sender.pack(0, "parts"))
+    merger.take_all(*sender.pack(0, "parts"))
     sender.train(1)
-    take(merger, *sender.pack(1, "adapters"))
+    merger.take_all(*sender.pack(1, "trained"))
     load(engine, *merger.pack(is_partial=False))
     assert_holds(engine, sender.merged())
 
 
+def test_weights_of_another_model_are_refused_when_they_are_merged(folder: Path) -> None:
+    model = nn.Linear(2, 2)
+    before = [parameter.clone() for parameter in model.parameters()]
+    receiver = MergingReceiver(model, tiny_config(folder, **LORA))
+    with pytest.raises(WeightSyncError, match=r"do not match the model: missing \['bias', 'weight'\]"):
+        receiver.load(*Sender(folder).pack(0, "parts"))
+    assert receiver.version == -1
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), before, strict=True))
+
+
 def test_a_partial_update_without_a_complete_one_is_refused(folder: Path, engine: Any) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
-    take(merger, *sender.pack(0, "parts"))
+    merger.take_all(*sender.pack(0, "parts"))
+    merger.take_all(*sender.pack(0, "trained"))
     manifest, _ = merger.pack(is_partial=True)
-    with pytest.raises(WeightSyncError, match="does not have the weights .* Send all weights first"):
+    with pytest.raises(WeightSyncError, match="does not have the weights that stay .* Send all weights first"):
         engine.begin_update(manifest)
     # One that has begun a complete update, and not ended it, has them no more either.
     load(engine, *merger.pack(is_partial=False))
@@ -166,17 +169,17 @@ def test_a_partial_update_without_a_complete_one_is_refused(folder: Path, engine
 def test_a_receiver_refuses_adapters_of_what_it_does_not_have(folder: Path) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     with pytest.raises(WeightSyncError, match="Send all weights first"):
-        merger.begin(sender.pack(0, "adapters")[0])
+        merger.begin(sender.pack(0, "trained")[0])
     manifest, buckets = sender.pack(0, "parts")
-    take(merger, manifest, buckets)
-    adapters, _ = sender.pack(1, "adapters")
+    merger.take_all(manifest, buckets)
+    adapters, _ = sender.pack(1, "trained")
     with pytest.raises(WeightSyncError, match="missing"):
         merger.begin(replace(adapters, entries=adapters.entries[1:]))
     # A bucket that is lost leaves the receiver without parts that belong together.
-    merger.begin(sender.pack(1, "adapters")[0])
+    merger.begin(sender.pack(1, "trained")[0])
     with pytest.raises(WeightSyncError, match="missing: 0"):
         merger.finish()
     with pytest.raises(WeightSyncError, match="Send all weights first"):
-        merger.begin(sender.pack(2, "adapters")[0])
-    take(merger, *sender.pack(2, "parts"))
+        merger.begin(sender.pack(2, "trained")[0])
+    merger.take_all(*sender.pack(2, "parts"))
     assert merger.version == 2

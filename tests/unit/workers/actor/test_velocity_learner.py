@@ -17,10 +17,10 @@ from rlinf.config.schema.vla import PiConfig
 from rlinf.data.messages.embodied import PolicyOutput, Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model, get_policy
+from rlinf.models.base_policy import ForwardType
 from rlinf.models.trainable import TrainableModel
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.learner import Learner, learners
-from rlinf.workers.actor.velocity_learner import VelocityLearner
 from tests.ranks import run_ranks
 from toolkits.vla.make_tiny import TinyShape, write_tiny_pi
 
@@ -38,13 +38,11 @@ MODEL = FlowPolicyConfig(
 )
 
 
-@pytest.mark.parametrize("adapters", [{}, {"is_lora": True, "lora_rank": 2}], ids=["whole", "adapters"])
-def test_models_without_memory_have_a_copy_with_memory(adapters: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", [{}, {"is_lora": True, "lora_rank": 2}], ids=["whole", "adapters"])
+def test_only_what_is_trained_is_remembered(keys: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     sizes: dict[str, Any] = {"variant": "pi0", "action_dim": DIM, "state_dim": DIM, "num_action_chunks": CHUNK}
-    model = PiConfig(
-        model_type="openpi", model_path=str(tmp_path), horizon=4, max_prompt_length=16, **sizes, **adapters
-    )
+    model = PiConfig(model_type="openpi", model_path=str(tmp_path), horizon=4, max_prompt_length=16, **sizes, **keys)
     write_tiny_pi(tmp_path, TinyShape(image_size=16, patch_size=8, action_dim=DIM, state_dim=DIM), model)
     actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=16, micro_batch_size=16)
 
@@ -54,19 +52,18 @@ def test_models_without_memory_have_a_copy_with_memory(adapters: dict[str, Any],
             policy, optim=actor.optim, fsdp=fsdp, precision="fp32", device=torch.device("cpu"), rank=0, world_size=1
         )
 
-    algorithm = EmbodiedAlgorithmConfig(adv_type="gae", loss_type="nft", advantage=GAEConfig(), loss=LOSS)
-    policy = get_policy(model, on_meta=True)
-    learner = learners.get("velocity").build(policy, make_engine, cfg=RLinfConfig(algorithm=algorithm, actor=actor))
-    assert isinstance(learner, VelocityLearner)
-    ours, old = learner.engine.model.state_dict(), learner.old.state_dict()
-    assert ours.keys() == old.keys()
-    assert all(torch.equal(tensor, old[name]) for name, tensor in ours.items())
-    assert not any(parameter.requires_grad for parameter in learner.old.parameters())
-    with torch.no_grad():
-        for parameter in learner.engine.model.parameters():
-            parameter.add_(1.0)
+    algorithm = EmbodiedAlgorithmConfig(
+        adv_type="gae", loss_type="nft", advantage=GAEConfig(), loss=LOSS, update_epoch=2
+    )
+    cfg = RLinfConfig(algorithm=algorithm, actor=actor)
+    learner = learners.get("velocity").build(get_policy(model, on_meta=True), make_engine, cfg=cfg)
     learner.take_acting_weights()
-    assert all(torch.equal(tensor, learner.old.state_dict()[name]) for name, tensor in ours.items())
+    policy = learner.engine.model
+    frozen = sum(parameter.numel() for parameter in policy.parameters() if not parameter.requires_grad)
+    whole = sum(tensor.numel() for tensor in (*policy.parameters(), *policy.buffers()))
+    (kept,) = learner.engine.remembered.values()
+    assert sum(tensor.numel() for tensor in kept) == whole - frozen
+    assert bool(frozen) == bool(keys)
 
 
 def one_chunk(report: PolicyOutput, reward: torch.Tensor) -> Trajectory:
@@ -208,24 +205,52 @@ def assert_same(actual: dict[Any, Any], expected: dict[Any, Any], **tolerance: f
         torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
 
 
-def test_the_old_policy_is_the_one_that_acted() -> None:
-    learner = make_learner()
+def velocities(learner: Learner[Any]) -> torch.Tensor:
+    """Return what the model says of all samples."""
+    mixture = {"noise": learner.noise, "time": learner.time}
     with torch.no_grad():
-        learner.engine.model.value_head[-1].bias += 3.0
+        evaluation = learner.engine.model(
+            ForwardType.VELOCITY, forward_inputs=learner.samples.forward_inputs, **mixture
+        )
+    found: torch.Tensor = evaluation.velocity
+    return found
+
+
+def test_old_velocities_are_those_of_the_policy_that_acted() -> None:
+    learner = make_learner()
+    learner.plan(step=1, epoch=0)
+    torch.testing.assert_close(learner.old_velocity, velocities(learner))
+    learner.take_acting_weights()
     before = weights(learner)
-    metrics = learner.update(1)
-    assert_same(dict(learner.old.state_dict()), before, atol=0, rtol=0)
-    assert metrics["nft_velocity_change"] > 0
-    assert {"nft_loss", "critic_value_loss", "grad_norm"} <= metrics.keys()
-    learner.compute_advantages(make_trajectory())
-    again = weights(learner)
-    learner.update(2)
-    assert_same(dict(learner.old.state_dict()), again, atol=0, rtol=0)
+    with torch.no_grad():
+        for parameter in learner.engine.model.parameters():
+            parameter.add_(0.1)
+    after = weights(learner)
+    learner.plan(step=1, epoch=1)
+    assert_same(weights(learner), after, atol=0, rtol=0)
+    assert (learner.old_velocity - velocities(learner)).abs().min() > 1e-3
+    learner.engine.model.load_state_dict(before)
+    torch.testing.assert_close(learner.old_velocity, velocities(learner))
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_each_update_compares_with_the_weights_that_it_begins_with(epochs: int) -> None:
+    learner = make_learner(epochs=epochs)
+    for step in (1, 2):
+        before = weights(learner)
+        assert learner.update(step)["nft_velocity_change"] > 0
+        assert bool(learner.engine.remembered) == (epochs > 1)
+        for kept in learner.engine.remembered.values():
+            model = learner.engine.model
+            names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+            assert_same(dict(zip(names, kept, strict=True)), {name: before[name] for name in names}, atol=0, rtol=0)
+        learner.compute_advantages(make_trajectory())
 
 
 def test_noise_is_new_in_every_epoch_and_the_same_in_every_run() -> None:
     def draws(step: int, epoch: int) -> Any:
         learner = make_learner()
+        learner.take_acting_weights()
         learner.plan(step=step, epoch=epoch)
         assert learner.noise.shape == (STEPS * ENVS, CHUNK, DIM)
         assert ((learner.time >= 0) & (learner.time < 1)).all()

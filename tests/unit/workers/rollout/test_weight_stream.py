@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,11 +30,14 @@ class Mail(WeightSyncer):
         super().__init__(cast("Worker", worker), WeightSyncerConfig())
         self.arrived, self.waiting = deque(), deque()
 
-    def put(self, version: int, num_messages: int | None = None) -> None:
+    def put(self, version: int, num_messages: int | None = None, left_out: tuple[str, ...] = ()) -> None:
         weights = nn.Linear(2, 2)
-        nn.init.constant_(weights.weight, version)
-        manifest, buckets = pack_weights(weights.state_dict().items(), version=version, bucket_bytes=16)
-        assert len(buckets) == 2
+        for parameter in weights.parameters():
+            nn.init.constant_(parameter, version)
+        sent = {name: tensor for name, tensor in weights.state_dict().items() if name not in left_out}
+        manifest, buckets = pack_weights(sent.items(), version=version, bucket_bytes=16)
+        manifest = replace(manifest, left_out=left_out)
+        assert len(buckets) == 2 - len(left_out)
         for message in (manifest, *buckets)[:num_messages]:
             if self.waiting:
                 self.waiting.popleft().set_result(message)
@@ -82,6 +86,21 @@ def test_the_newest_weights_that_have_arrived_are_taken(stream: WeightStream, ma
     assert stream.version == 2
     assert torch.equal(model.weight, torch.full((2, 2), 2.0))
     assert not mail.arrived
+
+
+@pytest.mark.parametrize("partial", [(1,), (1, 2), (0, 1), (0, 2), (0,)])
+def test_no_complete_update_is_passed_over(
+    stream: WeightStream, mail: Mail, model: nn.Linear, partial: tuple[int, ...]
+) -> None:
+    mail.put(0)
+    stream.wait_for(0)
+    for version in range(3):
+        mail.put(version + 1, left_out=("weight",) if version in partial else ())
+    stream.take_arrived()
+    complete = max({0, 1, 2, 3} - {version + 1 for version in partial})
+    assert torch.equal(model.weight, torch.full((2, 2), float(complete)))
+    assert torch.equal(model.bias, torch.full((2,), 3.0))
+    assert stream.version == 3
 
 
 def test_one_waits_until_the_needed_version_and_no_longer(
