@@ -2,7 +2,8 @@
 
 It learns the next frame and state from the last ones and the action. Episodes at the end of the data set are held out:
 the similarity of imagined chunks to them (PSNR), and how often success in an imagined episode agrees with the recorded
-one, are printed and written beside the model.
+one, are printed and written beside the model. A classifier that was trained with words judges each episode by its
+sentence, and is asked about another sentence of the data set too.
 
     python examples/world_model/train_world_model.py results/pixel_reach_episodes --output results/pixel_reach_dream \
         --success-classifier results/pixel_reach_classifier.pt
@@ -40,6 +41,8 @@ MOST_JUDGED = 200
 """Held-out episodes that are imagined."""
 SUCCESS = 0.9
 """Probability from which a frame counts as success: ``env.*.success_threshold``."""
+BARS = {"psnr": 26.0, "agreement": 0.85}
+"""A model below one of them is no place to learn in."""
 WARMUP_UPDATES = 50
 _IMAGES, _STATES = "observation.images.main", "observation.state"
 
@@ -59,6 +62,7 @@ class Recorded:
         columns = dataset.frames(frames, [name for name in (_IMAGES, _STATES) if name in dataset.features])
         self.images = torch.from_numpy(columns[_IMAGES])
         self.states = torch.from_numpy(columns.get(_STATES, np.zeros((len(frames), 0), np.float32))).float()
+        self.tasks = dataset.tasks_of(np.array([e.start for e in episodes], np.int64))
         self.actions = torch.from_numpy(dataset.column("action")[frames]).float()
         self.solved = dataset.column("next.success")[frames].astype(bool).ravel()
         self.ends = np.repeat(np.cumsum(self.lengths), self.lengths)
@@ -154,18 +158,24 @@ def agreement(model: FrameUNet, recorded: Recorded, seed: int) -> dict[str, floa
     frames, _ = recorded.window(ends - lengths, 0)
     seeds = [[derive_seed(seed, "world model", row, step) for step in steps.tolist()] for row in range(len(lengths))]
     imagined = model.imagine(frames, recorded.actions[played], torch.tensor(seeds))
-    solved = (model.success(imagined, [""] * len(lengths)) >= SUCCESS).numpy() & (steps < lengths[:, None])
+    tasks, known = recorded.tasks[: len(lengths)], sorted(set(recorded.tasks))
+    solved = (model.success(imagined, tasks) >= SUCCESS).numpy() & (steps < lengths[:, None])
     found: dict[bool, list[bool]] = {True: [], False: []}
     for row, end in enumerate(ends):
         found[bool(recorded.solved[end - lengths[row] : end].any())].append(bool(solved[row].any()))
     hits = sum(found[True]) + found[False].count(False)
-    return {
+    results = {
         "episodes": float(sum(map(len, found.values()))),
         "agreement": hits / max(sum(map(len, found.values())), 1),
         "recorded_successes": float(len(found[True])),
         "successes_imagined": sum(found[True]) / max(len(found[True]), 1),
         "failures_imagined": found[False].count(False) / max(len(found[False]), 1),
     }
+    if model.classifier is None or not model.classifier.cfg.words or len(known) == 1:
+        return results
+    others = [known[(known.index(task) + 1) % len(known)] for task in tasks]
+    wrongly = ((model.success(imagined, others) >= SUCCESS).numpy() & (steps < lengths[:, None])).any(1)
+    return results | {"other_tasks_refused": 1.0 - float(wrongly[solved.any(1)].mean()) if solved.any() else 0.0}
 
 
 def train(args: argparse.Namespace) -> None:
@@ -175,6 +185,7 @@ def train(args: argparse.Namespace) -> None:
     if dataset.num_episodes <= held_out:
         raise ConfigError(f"'{args.dataset}' has {dataset.num_episodes} episode; one is held out, so collect more.")
     model = build(dataset, args)
+    model.check_tasks(dataset.tasks)
     fit(model, Recorded(dataset, dataset.episodes[:-held_out], args.num_frames), args)
     model.eval()
     output = Path(args.output)
@@ -182,6 +193,9 @@ def train(args: argparse.Namespace) -> None:
     results = judge(model, Recorded(dataset, dataset.episodes[-held_out:], args.num_frames), args.seed)
     (output / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(f"held out: {', '.join(f'{key} {value:.4g}' for key, value in results.items())}\n")
+    for name, bar in BARS.items():
+        if results.get(name, bar) < bar:
+            sys.stdout.write(f"{name} is below {bar:g}: raise --updates or --width, or collect more episodes.\n")
     sys.stdout.write(f"Written to {output}\n")
 
 

@@ -18,6 +18,8 @@ VALUE_METRICS = ("loss", "error", "rank_correlation")
 """What an evaluation reports of a model that judges frames."""
 CLASSIFIER_METRICS = ("loss", "error", "accuracy", "precision", "recall")
 """What it reports of a classifier of success."""
+REFUSED_METRIC = "wrong_sentences_refused"
+"""What it reports in addition of one that is told sentences of other tasks."""
 
 
 def eval_metric_names(cfg: RLinfConfig) -> list[str]:
@@ -32,8 +34,11 @@ def eval_metric_names(cfg: RLinfConfig) -> list[str]:
         scored = cfg.env.eval is not None and has_score(cfg.env.eval)
         return [f"eval/{name}" for name in (*EPISODE_METRICS, *([SCORE_METRIC] if scored else []))]
     if isinstance(cfg, ValueConfig):
-        is_classifier = isinstance(cfg.algorithm.loss, SuccessLossConfig)
-        return [f"eval/{name}" for name in (CLASSIFIER_METRICS if is_classifier else VALUE_METRICS)]
+        loss: object = cfg.algorithm.loss
+        if not isinstance(loss, SuccessLossConfig):
+            return [f"eval/{name}" for name in VALUE_METRICS]
+        refused = [REFUSED_METRIC] if loss.wrong_sentence_share else []
+        return [f"eval/{name}" for name in (*CLASSIFIER_METRICS, *refused)]
     if not isinstance(cfg, LanguageConfig):
         return []
     names = list(EXAMPLE_METRICS) if isinstance(cfg, SftConfig) else []

@@ -50,6 +50,7 @@ class ValueFrames:
     Attributes:
         datasets: The data sets.
         episodes: All their episodes, in order.
+        tasks: All their sentences, each once, sorted.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class ValueFrames:
     ) -> None:
         self.augmentation = augmentation or AugmentationConfig()
         self.datasets = [LeRobotDataset(Path(source.path), source.columns) for source in sources]
+        self.tasks = sorted({task for dataset in self.datasets for task in dataset.tasks})
         self._cameras = camera_columns(image_keys)
         for dataset in self.datasets:
             dataset.require_cameras(self._cameras)

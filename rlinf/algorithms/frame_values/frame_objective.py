@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,6 +65,27 @@ class FrameObjective(abc.ABC):
             scale: See ``fit``.
             generator: Source of randomness.
         """
+
+    @property
+    def retold_share(self) -> float:
+        """Share of the samples for which ``retell`` may change something: unless overridden, none."""
+        return 0.0
+
+    def retell(
+        self, tasks: list[str], targets: FloatArray, known: Sequence[str], draws: FloatArray
+    ) -> tuple[list[str], FloatArray]:
+        """Return sentences that the model is told in place of the frames' own, and targets [n] that go with them.
+
+        Args:
+            tasks: ``n`` sentences of frames.
+            targets: [n].
+            known: All sentences of the data sets.
+            draws: [n]; random numbers between 0 and 1: below ``retold_share`` something is changed.
+
+        Raises:
+            DatasetError: There is no other sentence.
+        """
+        return tasks, targets
 
     @abc.abstractmethod
     def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

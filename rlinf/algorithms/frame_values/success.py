@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch.nn import functional as F
@@ -47,6 +49,27 @@ class SuccessValue(FrameObjective):
         """See ``FrameObjective``."""
         first = episodes.length.cumsum() - episodes.length
         return places[:, None], episodes.solved[first[chosen] + places].astype(np.float64)
+
+    @property
+    def retold_share(self) -> float:
+        """See ``FrameObjective``."""
+        return float(self.cfg.wrong_sentence_share)
+
+    def retell(
+        self, tasks: list[str], targets: FloatArray, known: Sequence[str], draws: FloatArray
+    ) -> tuple[list[str], FloatArray]:
+        """See ``FrameObjective``: solved frames are not solved by the sentence of another task, each alike likely."""
+        is_wrong = (draws < self.retold_share) & (targets > 0.5)
+        told = list(tasks)
+        for row in np.flatnonzero(is_wrong).tolist():
+            others = [task for task in known if task != told[row]]
+            if not others:
+                raise DatasetError(
+                    f"algorithm.wrong_sentence_share: received {self.retold_share:g}; the data sets have one sentence, "
+                    f"{told[row]!r}. Set it to 0, or add data sets of other tasks."
+                )
+            told[row] = others[int(draws[row] / self.retold_share * len(others))]
+        return told, np.where(is_wrong, 0.0, targets)
 
     def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """See ``FrameObjective``: binary cross-entropy."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.runner_checks import check_optimizer
 from rlinf.config.schema.algorithm import NoAdvantageConfig, losses
@@ -12,6 +14,7 @@ from rlinf.config.schema.value import (
     RecapValueLossConfig,
     SteamValueLossConfig,
     SuccessClassifierConfig,
+    SuccessLossConfig,
 )
 
 
@@ -56,6 +59,22 @@ def check_bins(check: Check[ValueConfig]) -> None:
             f"received {bins}; must be even and divide 2 x algorithm.k {loss.k} = {2 * loss.k} distances. Set it to "
             f"{2 * loss.k}, or to 2.",
         )
+
+
+def check_words(check: Check[ValueConfig]) -> None:
+    """Words are as sentences have them, and frames are told other sentences only where the model listens."""
+    loss: object = check.cfg.algorithm.loss
+    model = check.cfg.actor.model
+    words = model.words if isinstance(model, SuccessClassifierConfig) else []
+    wrong = sorted({word for word in words if re.fullmatch(r"\w+", word) is None or word != word.lower()})
+    if wrong or len(set(words)) < len(words):
+        check.problem(
+            "actor.model.words",
+            f"received {wrong or words}; allowed: single words in small letters, each once. Write [pick, up, the, "
+            "cube] for 'Pick up the cube.'.",
+        )
+    if isinstance(loss, SuccessLossConfig) and not words:
+        check.unused(loss, ("wrong_sentence_share",), "algorithm", "without actor.model.words")
 
 
 def check_labels(check: Check[ValueConfig]) -> None:
@@ -178,6 +197,7 @@ def check_policy(check: Check[EmbodiedConfig]) -> None:
 RULES = (
     check_loss,
     check_bins,
+    check_words,
     check_labels,
     check_evaluation,
     check_batches,

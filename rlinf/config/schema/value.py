@@ -124,6 +124,9 @@ class SuccessLossConfig(FrameValueLossConfig):
 
     success_share: Fraction = 0.5
     """Share of solved frames in every batch, however rare they are."""
+    wrong_sentence_share: Fraction = 0.0
+    """Share of the solved frames of a batch that are told the sentence of another task, and are not solved then; for
+    tasks of which a frame shows one solved at most. Needs ``actor.model.words``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +226,9 @@ class SuccessClassifierConfig(FrameModelConfig):
     """Convolutions, as those of ``model_type: cnn_policy``."""
     latent_dim: PositiveInt = 64
     """Features of one camera."""
+    words: list[str] = field(default_factory=list)
+    """Words of the data sets' sentences, in small letters: with them a frame is judged by its sentence. Without any the
+    model is told none, and serves one task."""
 
 
 models.register(

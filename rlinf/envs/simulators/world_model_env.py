@@ -27,9 +27,9 @@ class WorldModelEnv(VectorEnv):
     """``main_images`` uint8 [B, H, W, 3], ``states`` float32 [B, S] where the model has them, ``task_descriptions``.
 
     An episode begins with a recorded frame. A chunk of actions is one call of the model, whose randomness is a function
-    of the episode's reset-state id and step: the same id and actions lead to the same dream. Success is a reward of 1,
-    where a frame counts as solved and the one before it did not: an episode that begins in a solved frame is rewarded
-    for none of it.
+    of the episode's reset-state id and step: the same id and actions lead to the same dream. The recorded frame brings
+    its sentence, by which the model judges all frames of the episode. Success is a reward of 1, where a frame counts as
+    solved and the one before it did not: an episode that begins in a solved frame is rewarded for none of it.
 
     Args:
         cfg: Its configuration.
@@ -37,7 +37,7 @@ class WorldModelEnv(VectorEnv):
         first_env: Index of the first of them among all ``cfg.total_num_envs``.
 
     Raises:
-        ConfigError: The model is missing, or does not fit the data set.
+        ConfigError: The model is missing, does not fit the data set, or cannot judge one of its tasks.
         DatasetError: The data set is missing or damaged.
     """
 
@@ -50,6 +50,7 @@ class WorldModelEnv(VectorEnv):
         self.model = model.to(self.device).eval().requires_grad_(False)
         self._recorded = LeRobotDataset(Path(cfg.data_path).expanduser())
         self._check_recorded()
+        model.check_tasks(self._recorded.tasks)
         height, width = model.image_size
         longest = max(len(task) for task in self._recorded.tasks)
         shown = {

@@ -10,7 +10,7 @@ import torch
 
 from rlinf.config.schema.value import SuccessClassifierConfig
 from rlinf.errors import DatasetError
-from rlinf.models.control.success_classifier import ClassifierConfig, SuccessClassifier
+from rlinf.models.control.success_classifier import TASK_WORDS, ClassifierConfig, SuccessClassifier
 from rlinf.models.frame_model import FrameModel
 
 CLASSIFIER_FILE = "classifier.pt"
@@ -35,14 +35,16 @@ class FrameClassifier(FrameModel):
                 image_size=(height, width),
                 encoder=cfg.encoder,
                 latent_dim=cfg.latent_dim,
+                words=tuple(cfg.words),
             )
         )
 
     def record(self, images: Sequence[dict[str, torch.Tensor]], tasks: Sequence[str]) -> dict[str, torch.Tensor]:
-        """See ``FrameModel``: the images of the frame.
+        """See ``FrameModel``: the images of the frame, and the words of its sentence.
 
         Raises:
-            DatasetError: They are of another size.
+            ConfigError: A sentence has a word that the recipe does not list.
+            DatasetError: Images are of another size.
         """
         (seen,) = images
         for key, image in seen.items():
@@ -51,7 +53,7 @@ class FrameClassifier(FrameModel):
                     f"actor.model.image_size: received {self.cfg.image_size}; the data sets have images of "
                     f"{list(image.shape[1:3])} for {key}. Set it to that."
                 )
-        return dict(seen)
+        return {**seen, TASK_WORDS: self.classifier.word_numbers(tasks)}
 
     def forward(self, record: dict[str, torch.Tensor]) -> torch.Tensor:
         """See ``FrameModel``."""

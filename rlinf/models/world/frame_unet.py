@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from rlinf.data.messages.embodied import FrameWindow
 from rlinf.errors import ConfigError
-from rlinf.models.control.success_classifier import SuccessClassifier
+from rlinf.models.control.success_classifier import TASK_WORDS, SuccessClassifier
 from rlinf.models.world.world_model import WorldModel
 
 _CONFIG = "config.json"
@@ -75,7 +75,7 @@ class FrameUNet(WorldModel):
 
     Args:
         cfg: Its sizes.
-        classifier: Of success, on ``main_images``; None finds none.
+        classifier: Of success, on ``main_images`` and maybe sentences; None finds none.
     """
 
     action_mean: torch.Tensor
@@ -158,6 +158,11 @@ class FrameUNet(WorldModel):
         total: torch.Tensor = error.mean()
         return total + functional.mse_loss(state, states[:, -1]) if self.state_dim else total
 
+    def check_tasks(self, tasks: list[str]) -> None:
+        """See ``WorldModel``."""
+        if self.classifier is not None:
+            self.classifier.word_numbers(tasks)
+
     @torch.no_grad()
     def imagine(self, past: FrameWindow, actions: torch.Tensor, seeds: torch.Tensor) -> FrameWindow:
         """See ``WorldModel``."""
@@ -169,18 +174,22 @@ class FrameUNet(WorldModel):
 
     @torch.no_grad()
     def success(self, frames: FrameWindow, tasks: list[str]) -> torch.Tensor:
-        """See ``WorldModel``; the classifier knows one task, and sentences change nothing.
+        """See ``WorldModel``; sentences change nothing where the classifier was trained without words.
 
         Raises:
-            ConfigError: The model was trained without a classifier.
+            ConfigError: The model was trained without a classifier, or the classifier does not know a sentence.
         """
         if self.classifier is None:
             raise ConfigError(
                 f"This world model holds no {_CLASSIFIER}, so that nothing says when a task is solved. Train it again "
                 "with --success-classifier, or copy the file into its folder."
             )
-        parts = torch.split(frames.images.flatten(0, 1), _ROWS)
-        scores = [torch.sigmoid(self.classifier({"main_images": _filled(part)}))[: len(part)] for part in parts]
+        words = self.classifier.word_numbers(tasks).repeat_interleave(frames.images.shape[1], 0)
+        parts = zip(torch.split(frames.images.flatten(0, 1), _ROWS), torch.split(words, _ROWS), strict=True)
+        scores = [
+            torch.sigmoid(self.classifier({"main_images": _filled(shown), TASK_WORDS: _filled(told)}))[: len(shown)]
+            for shown, told in parts
+        ]
         return torch.cat(scores).view(frames.images.shape[:2])
 
     def save(self, folder: Path) -> None:

@@ -43,6 +43,16 @@ class WorldModel(nn.Module, abc.ABC):
             ConfigError: There is none.
         """
 
+    def check_tasks(self, tasks: list[str]) -> None:
+        """Check that the model can judge some tasks; unless overridden, it can judge any.
+
+        Args:
+            tasks: Sentences.
+
+        Raises:
+            ConfigError: It does not know one of them.
+        """
+
     @abc.abstractmethod
     def imagine(self, past: FrameWindow, actions: torch.Tensor, seeds: torch.Tensor) -> FrameWindow:
         """Return what follows the past.
@@ -58,9 +68,9 @@ class WorldModel(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def success(self, frames: FrameWindow, tasks: list[str]) -> torch.Tensor:
-        """Return the probability that the task is solved, float32 [B, T].
+        """Return the probability that the task of a sentence is solved, float32 [B, T].
 
         Args:
             frames: ``T`` steps.
-            tasks: ``B`` sentences.
+            tasks: ``B`` sentences, one for all steps of a row.
         """

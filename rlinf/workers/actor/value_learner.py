@@ -39,11 +39,13 @@ class Samples:
         chosen: int64 [n]; numbers of episodes.
         frames: int64 [n, F]; places in them.
         targets: [n].
+        draws: [n]; random numbers by which frames are told other sentences; None tells them their own.
     """
 
     chosen: IntArray
     frames: IntArray
     targets: FloatArray
+    draws: FloatArray | None = None
 
 
 class ValueLearner(Learner[None]):
@@ -123,12 +125,12 @@ class ValueLearner(Learner[None]):
         generator = np.random.default_rng(derive_seed(self.actor.seed, "value", number))
         chosen, places = self.objective.sample(self.learned, size, self.weights, generator)
         frames, targets = self.objective.targets(self.learned, chosen, places, self.scale, generator)
+        samples = Samples(chosen, frames, targets, generator.random(size))
         share = size // self.engine.world_size
         first = self.engine.rank * share
         seed = derive_seed(self.actor.seed, "value", "augmentation", number)
         batches = [
-            self._rows(self.frames, self.learned, Samples(chosen, frames, targets), rows, seed=seed)
-            for rows in self._cut(first, first + share)
+            self._rows(self.frames, self.learned, samples, rows, seed=seed) for rows in self._cut(first, first + share)
         ]
 
         def loss_fn(model: nn.Module, rows: Rows) -> tuple[torch.Tensor, MetricSums]:
@@ -151,7 +153,8 @@ class ValueLearner(Learner[None]):
 
         Returns:
             ``loss``; ``error``, the mean distance between prediction and target; and their agreement, by the kind of
-            the loss: ``rank_correlation`` (Spearman's), or ``accuracy``, ``precision`` and ``recall``.
+            the loss: ``rank_correlation`` (Spearman's), or ``accuracy``, ``precision`` and ``recall``. Where frames are
+            told sentences of other tasks, ``wrong_sentences_refused``: the share of solved ones found not solved then.
         """
         del batch
         assert self.val is not None  # a rule has said so
@@ -162,13 +165,15 @@ class ValueLearner(Learner[None]):
         kept = np.linspace(0, len(chosen) - 1, min(self.cfg.data.max_val_frames, len(chosen))).round().astype(np.int64)
         generator = np.random.default_rng(derive_seed(self.actor.seed, "value", "evaluation"))
         frames, targets = self.objective.targets(episodes, chosen[kept], places[kept], self.scale, generator)
-        found = self._judge(self.val, Samples(chosen[kept], frames, targets))
+        samples = Samples(chosen[kept], frames, targets)
+        found = self._judge(self.val, samples)
         loss, predicted = found[:, :, 0].mean(1), found[:, :, 1].mean(1)
         wanted = self.objective.target_values(torch.from_numpy(targets).float()).double().numpy()
         return {
             "loss": float(loss.mean()),
             "error": float(np.abs(predicted - wanted).mean()),
             **self.objective.agreement(predicted, wanted),
+            **(self._refused(self.val, samples, generator) if self.objective.retold_share else {}),
         }
 
     def publish(self, folder: Path) -> None:
@@ -214,6 +219,14 @@ class ValueLearner(Learner[None]):
         gathered = torch.cat(self.engine.all_gather(torch.cat(found)))[:count]
         return gathered.double().cpu().numpy()
 
+    def _refused(self, frames: ValueFrames, samples: Samples, generator: np.random.Generator) -> dict[str, float]:
+        """Return the share of the solved frames that are found not solved when they are told another sentence."""
+        solved = samples.targets > 0.5
+        draws = generator.random(int(solved.sum())) * self.objective.retold_share
+        told = Samples(samples.chosen[solved], samples.frames[solved], samples.targets[solved], draws)
+        found = self._judge(frames, told)[:, :, 1].mean(1) if len(draws) else np.ones(1)
+        return {"wrong_sentences_refused": float((found <= 0.5).mean())}
+
     def _losses_and_values(self, model: nn.Module, rows: Rows) -> torch.Tensor:
         targets = rows.pop("targets")
         logits = model(rows)
@@ -229,6 +242,9 @@ class ValueLearner(Learner[None]):
         """Return what the model takes of some samples, on the engine's device; behind the last one, that one again."""
         numbers = np.arange(rows.start, rows.stop).clip(max=len(samples.chosen) - 1)
         seen = frames.read(episodes, samples.chosen[numbers], samples.frames[numbers], seed=seed, first=rows.start)
-        record = self.model.record(seen.images, seen.tasks)
-        record["targets"] = torch.from_numpy(samples.targets[numbers]).float()
+        tasks, targets = seen.tasks, samples.targets[numbers]
+        if samples.draws is not None:
+            tasks, targets = self.objective.retell(tasks, targets, self.frames.tasks, samples.draws[numbers])
+        record = self.model.record(seen.images, tasks)
+        record["targets"] = torch.from_numpy(targets).float()
         return {name: tensor.to(self.engine.device) for name, tensor in record.items()}

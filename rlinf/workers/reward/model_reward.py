@@ -36,6 +36,7 @@ class ModelReward(EmbodiedReward):
         """See ``Reward``.
 
         Raises:
+            ConfigError: The environment has a task whose words the classifier does not know.
             RewardError: The environment does not show what the classifier was trained on.
         """
         self._check(request)
@@ -48,6 +49,11 @@ class ModelReward(EmbodiedReward):
         expected: dict[str, tuple[int, ...]] = {key: (*seen.image_size, 3) for key in seen.image_keys}
         if seen.state_dim:
             expected["states"] = (seen.state_dim,)
+        if seen.words and "task_descriptions" not in request.obs:
+            raise RewardError(
+                f"The classifier {self.cfg.model_path} has to be told the task, and the environment shows no "
+                "'task_descriptions'. Train one without actor.model.words, or choose another environment."
+            )
         for key, shape in expected.items():
             got = tuple(request.obs[key].shape[1:]) if key in request.obs else "nothing"
             if got != shape:

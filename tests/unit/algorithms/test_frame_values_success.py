@@ -90,3 +90,29 @@ def test_agreement_is_counted_at_one_half() -> None:
     predicted, wanted = np.array([0.9, 0.6, 0.4, 0.1, 0.2]), np.array([1.0, 0.0, 1.0, 1.0, 0.0])
     assert success().agreement(predicted, wanted) == pytest.approx({"accuracy": 0.4, "precision": 0.5, "recall": 1 / 3})
     assert success().agreement(np.zeros(2), np.zeros(2)) == {"accuracy": 1.0, "precision": 0.0, "recall": 0.0}
+
+
+def test_solved_frames_are_not_solved_by_the_sentence_of_another_task() -> None:
+    objective, count = success(wrong_sentence_share=0.4), 3000
+    tasks, solved = ["a", "b"] * count, np.repeat([1.0, 0.0], count)
+    draws = np.random.default_rng(0).random(2 * count)
+    told, targets = objective.retell(tasks, solved, ["a", "b", "c", "d"], draws)
+    changed = np.array([own != other for own, other in zip(tasks, told, strict=True)])
+    assert tasks == ["a", "b"] * count
+    assert changed[:count].mean() == pytest.approx(0.4, abs=0.03)
+    assert not changed[count:].any()
+    assert targets.tolist() == (solved * ~changed).tolist()
+    others = [task for task, own in zip(told[:count], tasks, strict=False) if own == "a" and task != "a"]
+    assert [others.count(task) / len(others) for task in "bcd"] == pytest.approx([1 / 3] * 3, abs=0.06)
+
+
+def test_unless_asked_frames_keep_their_sentences() -> None:
+    tasks, targets = ["a", "b"], np.ones(2)
+    assert success().retold_share == 0.0
+    told, same = success().retell(tasks, targets, ["a", "b"], np.zeros(2))
+    assert (told, same.tolist()) == (tasks, [1.0, 1.0])
+
+
+def test_one_sentence_has_no_other() -> None:
+    with pytest.raises(DatasetError, match="wrong_sentence_share: received 0.4; the data sets have one sentence, 'a'"):
+        success(wrong_sentence_share=0.4).retell(["a"], np.ones(1), ["a"], np.zeros(1))

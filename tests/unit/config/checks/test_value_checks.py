@@ -58,6 +58,8 @@ def test_a_recipe_needs_no_environment_and_no_rollout() -> None:
 def test_a_classifier_needs_no_model_folder() -> None:
     cfg = validate_cfg(SUCCESS)
     assert eval_metric_names(cfg)[2:] == ["eval/accuracy", "eval/precision", "eval/recall"]
+    told = validate_cfg(changed(SUCCESS, {"actor.model.words": ["go"], "algorithm.wrong_sentence_share": 0.5}))
+    assert eval_metric_names(told)[5:] == ["eval/wrong_sentences_refused"]
     assert cfg.actor.model.image_size == [64, 64]
     assert cfg.actor.model.output_size == 1
 
@@ -110,6 +112,13 @@ PROBLEMS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (RECAP, {"algorithm.k": 4}, "algorithm.k: not used by loss_type=recap_value (it belongs to loss_type=steam_value)"),
     (SUCCESS, {"algorithm.loss_type": "recap_value"}, "model_type=success_classifier learns by success"),
     (SUCCESS, {"actor.model.image_size": [64]}, "actor.model.image_size: received [64]; allowed: height and width"),
+    (
+        SUCCESS,
+        {"actor.model.words": ["go", "Red", "a b"]},
+        "actor.model.words: received ['Red', 'a b']; allowed: single",
+    ),
+    (SUCCESS, {"actor.model.words": ["go", "go"]}, "actor.model.words: received ['go', 'go']; allowed"),
+    (SUCCESS, {"algorithm.wrong_sentence_share": 0.5}, "wrong_sentence_share: received 0.5; not used without actor.mo"),
     (STEAM, {"actor.model.num_bins": 5}, "must be even and divide 2 x algorithm.k 8 = 16 distances. Set it to 16"),
     (STEAM, {"actor.model.num_bins": 6}, "must be even and divide"),
     (STEAM, {"actor.model.model_type": "recap_value_model"}, "model_type=recap_value_model learns by recap_value"),

@@ -159,6 +159,70 @@ def test_any_frame_may_be_the_first(config: Callable[..., Any]) -> None:
     assert all((after == before) == (after % 10 == 0) for before, after in past.tolist())
 
 
+def test_success_depends_on_the_sentence_that_a_frame_was_recorded_with(config: Callable[..., Any]) -> None:
+    """The first task is solved from 15 on, the second from 29 on, and both begin below."""
+
+    def judge(frames: FrameWindow, tasks: list[str]) -> torch.Tensor:
+        needed = torch.tensor([{"task 0": 15.0, "task 1": 29.0, "task 2": 250.0}[task] for task in tasks])
+        return (frames.states[..., 0] >= needed[:, None]).float()
+
+    with make_vector_env(config(ignore_terminations=True), num_envs=3) as env:
+        env.model.success = judge
+        env.reset(0)
+        step = env.chunk_step(torch.tensor([[4.0, 4.0, 4.0, 4.0]] * 3).unsqueeze(-1))
+        assert step.rewards.tolist() == [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0] * 4]
+        assert step.obs["task_descriptions"] == ["task 0", "task 1", "task 2"]
+
+
+def test_a_group_has_one_start_and_one_sentence(config: Callable[..., Any]) -> None:
+    keys = {"start_frames": "any", "use_ordered_reset_state_ids": False, "group_size": 3, "total_num_envs": 9}
+    seen = set()
+    with make_vector_env(config(**keys), num_envs=9) as env:
+        for epoch in range(8):
+            obs = env.reset(epoch)
+            tasks, starts = obs["task_descriptions"], grays(obs)
+            for first in (0, 3, 6):
+                assert len(set(tasks[first : first + 3])) == len(set(starts[first : first + 3])) == 1
+            assert tasks == [f"task {start // 10 - 1}" for start in starts]
+            seen.update(tasks)
+    assert seen == {"task 0", "task 1", "task 2"}
+
+
+def test_tasks_that_the_model_cannot_judge_are_refused_at_the_start(
+    config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def check(self: Ramp, tasks: list[str]) -> None:
+        asked.extend(tasks)
+        raise ConfigError("no such task")
+
+    monkeypatch.setattr(Ramp, "check_tasks", check)
+    with pytest.raises(ConfigError, match="no such task"):
+        make_vector_env(config(), num_envs=3)
+    assert sorted(asked) == ["task 0", "task 1", "task 2"]
+
+
+def test_a_dream_is_cut_off_after_its_steps(config: Callable[..., Any]) -> None:
+    with make_vector_env(config(max_episode_steps=3, auto_reset=False), num_envs=3) as env:
+        env.reset(0)
+        step = env.chunk_step(torch.zeros(3, 5, 1))
+    assert step.truncations.tolist() == [[False, False, True, False, False]] * 3
+    assert not step.terminations.any()
+    assert step.executed.sum(1).tolist() == [3, 3, 3]
+
+
+def test_offloading_moves_the_network(config: Callable[..., Any]) -> None:
+    moved: list[Any] = []
+    with make_vector_env(config(enable_offload=True), num_envs=3) as env:
+        env.device = "meta"
+        env.model.to = moved.append
+        env.offload()
+        assert [str(device) for device in moved] == ["cpu"]
+        env.onload()
+        assert [str(device) for device in moved] == ["cpu", "meta"]
+
+
 def test_videos_show_the_dream_enlarged(config: Callable[..., Any]) -> None:
     with make_vector_env(config(), num_envs=3) as env:
         env.reset(0)
@@ -176,8 +240,6 @@ def test_a_network_conforms(config: Callable[..., Any], tmp_path: Path) -> None:
     cfg = config(world_model_type="frame_unet", start_frames="any", use_ordered_reset_state_ids=False, group_size=3)
     with make_vector_env(cfg, num_envs=3) as env:
         check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=3))
-        env.offload()
-        env.onload()
 
 
 @pytest.mark.parametrize("missing", ["observation.images.main", "observation.state"])

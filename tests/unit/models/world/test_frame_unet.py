@@ -188,6 +188,33 @@ def test_success_is_the_classifiers_probability() -> None:
     torch.testing.assert_close(found, torch.stack(expected, 1))
 
 
+def test_success_is_that_of_the_sentence_of_each_row() -> None:
+    torch.manual_seed(0)
+    classifier = SuccessClassifier(ClassifierConfig(image_size=(16, 16), words=("the", "red", "green"))).eval()
+    dreaming = FrameUNet(FrameUNetConfig(image_size=(16, 16), action_dim=2, width=4), classifier)
+    images = torch.randint(256, (12, 3, 16, 16, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    images[1] = images[0]
+    frames, tasks = FrameWindow(images, torch.zeros(12, 3, 0)), ["the red", "the green", "red"] * 4
+    found = dreaming.success(frames, tasks)
+    assert ((found[0] - found[1]).abs() > 1e-4).all()
+    with torch.no_grad():
+        expected = [
+            torch.sigmoid(classifier({"main_images": images[:, step], "task_descriptions": tasks})) for step in range(3)
+        ]
+    torch.testing.assert_close(found, torch.stack(expected, 1))
+    for row in (0, 5, 11):
+        alone = dreaming.success(FrameWindow(images[row : row + 1], torch.zeros(1, 3, 0)), tasks[row : row + 1])
+        assert torch.equal(alone[0], found[row])
+
+
+def test_tasks_that_cannot_be_judged_are_named() -> None:
+    classifier = SuccessClassifier(ClassifierConfig(image_size=(16, 16), words=("red", "green")))
+    FrameUNet(FrameUNetConfig(image_size=(16, 16), action_dim=2), classifier).check_tasks(["Red", "green"])
+    model().check_tasks(["anything"])
+    with pytest.raises(ConfigError, match="'blue'.*does not know blue"):
+        FrameUNet(FrameUNetConfig(image_size=(16, 16), action_dim=2), classifier).check_tasks(["red", "blue"])
+
+
 def test_without_a_classifier_success_cannot_be_judged() -> None:
     with pytest.raises(ConfigError, match="--success-classifier"):
         model().success(past_of(1), [""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +15,14 @@ from value_toys import LENGTHS, SUCCEEDED, make_value_learner, recorded
 
 from rlinf.config.schema.data import AugmentationConfig
 from rlinf.config.schema.runner import RunnerConfig
-from rlinf.config.schema.value import FrameSourceConfig
-from rlinf.data.datasets.lerobot import LeRobotDataset
+from rlinf.config.schema.value import FrameSourceConfig, SuccessLossConfig
+from rlinf.data.datasets.lerobot import LeRobotDataset, LeRobotEpisode, LeRobotWriter
 from rlinf.data.datasets.lerobot.labels import read_advantages
+from rlinf.data.datasets.lerobot.writer import WriterOptions
 from rlinf.data.value_frames import ValueFrames
 from rlinf.errors import AlgorithmError, DatasetError
 from rlinf.models.control.frame_classifier import CLASSIFIER_FILE
-from rlinf.models.control.success_classifier import SuccessClassifier
+from rlinf.models.control.success_classifier import TASK_WORDS, SuccessClassifier
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.value_learner import ValueLearner
 from tests.ranks import run_ranks
@@ -224,6 +226,87 @@ def test_a_classifier_learns_which_frames_are_solved_and_is_published(tmp_path: 
     classifier = SuccessClassifier.load(tmp_path / "checkpoint" / CLASSIFIER_FILE)
     shown = learner.frames.read(learner.frames.episodes, np.array([0, 0]), np.array([[0], [5]]))
     assert (classifier(shown.images[0]) > 0).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_a_classifier_learns_whose_task_is_solved(tmp_path: Path, share: float) -> None:
+    """The end of an episode is red or green, as its sentence says; which is not seen before."""
+    paths = []
+    for name, number in (("learned", 12), ("held_out", 4)):
+        paths.append(tmp_path / name)
+        with LeRobotWriter(paths[-1], WriterOptions(fps=10)) as writer:
+            for episode in range(number):
+                images = np.full((8, 16, 16, 3), 60 + 5 * episode, np.uint8)
+                images[4:, 4:12, 4:12, episode % 2] = 250
+                columns = {
+                    "observation.images.main": images,
+                    "action": np.zeros((8, 2), np.float32),
+                    "next.success": np.arange(8)[:, None] >= 3,
+                }
+                writer.add(LeRobotEpisode(columns, f"make it {('red', 'green')[episode % 2]}"))
+    learner = make_value_learner(
+        tmp_path,
+        "success",
+        path=str(paths[0]),
+        mixture=[],
+        val=[FrameSourceConfig(path=str(paths[1]), type="rollout")],
+        augmentation=AugmentationConfig(),
+        model_keys={"words": ["make", "it", "red", "green"]},
+        loss=SuccessLossConfig(wrong_sentence_share=share),
+    )
+    for step in range(1, 31):
+        learner.update(step)
+    measured = learner.evaluate(None)
+    assert measured["accuracy"] > 0.95
+    learner.publish(tmp_path / "checkpoint")
+    classifier = SuccessClassifier.load(tmp_path / "checkpoint" / CLASSIFIER_FILE)
+    shown = learner.val.read(learner.val.episodes, np.array([0, 1]), np.array([[6], [6]]))
+    right = (classifier({**shown.images[0], "task_descriptions": shown.tasks}) > 0).tolist()
+    wrong = (classifier({**shown.images[0], "task_descriptions": shown.tasks[::-1]}) > 0).tolist()
+    assert right == [True, True]
+    if share:
+        assert measured["wrong_sentences_refused"] > 0.95
+        assert wrong == [False, False]
+    else:
+        # Nothing says then that a sentence could be wrong.
+        assert "wrong_sentences_refused" not in measured
+        assert wrong == [True, True]
+
+
+def test_a_batch_is_told_the_same_sentences_on_any_number_of_ranks(tmp_path: Path) -> None:
+    alone, halves = ([row for rank in range(size) for row in told_by(tmp_path, rank, size)] for size in (1, 2))
+    assert alone == halves
+    # Episodes 0 and 2, which are solved, are of task 0: with the words of task 1 their frames are not.
+    assert {(words, target) for words, target in alone if target} == {("task 0", 1.0)}
+    assert ("task 1", 0.0) in alone
+    assert len(alone) == 16
+
+
+def told_by(tmp_path: Path, rank: int, world_size: int) -> list[tuple[str, float]]:
+    """Return the sentences and targets of a rank's part of the first batch."""
+    learner = make_value_learner(
+        tmp_path,
+        "success",
+        rank=rank,
+        world_size=world_size,
+        micro=16 // world_size,
+        path=str(recorded(tmp_path / "solved", solved_after=3)),
+        mixture=[],
+        model_keys={"words": ["task", "0", "1"]},
+        loss=SuccessLossConfig(wrong_sentence_share=0.5),
+    )
+    told: list[tuple[str, float]] = []
+
+    def keep(batches: list[dict[str, torch.Tensor]], _: Any) -> dict[str, Any]:
+        for rows in batches:
+            sentences = [f"task {number - 2}" for _, number in rows[TASK_WORDS].tolist()]
+            told.extend(zip(sentences, rows["targets"].tolist(), strict=True))
+        return {}
+
+    learner.engine.forward_backward = keep  # type: ignore[assignment]
+    learner.engine.step = lambda _: {}  # type: ignore[assignment]
+    learner.update_once(0)
+    return told
 
 
 def test_models_without_another_form_publish_nothing(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def make_value_learner(
     runner: RunnerConfig | None = None,
     precision: Precision = "fp32",
     model_keys: dict[str, Any] | None = None,
+    loss: FrameValueLossConfig | None = None,
     **data_keys: Any,
 ) -> ValueLearner:
     """Return a learner of four updates a step from a demonstration set and a rollout set."""
@@ -94,7 +95,7 @@ def make_value_learner(
     torch.manual_seed(0)
     if kind == "success":
         model: FrameModelConfig = SuccessClassifierConfig(
-            model_type="success_classifier", image_size=[16, 16], latent_dim=8
+            model_type="success_classifier", image_size=[16, 16], latent_dim=8, **(model_keys or {})
         )
     else:
         model = value_config(tmp_path / "pi", f"{kind}_model", **(model_keys or {}))
@@ -107,7 +108,6 @@ def make_value_learner(
         fsdp_config=FSDPConfig(sharding_strategy="no_shard"),
     )
     make_engine = partial(FSDPEngine.of, actor=actor, device=torch.device("cpu"), rank=rank, world_size=world_size)
-    loss = LOSSES[kind]
     keys: dict[str, Any] = {
         "path": str(sources[0]),
         "mixture": [FrameSourceConfig(path=str(sources[1]), type="sft", weight=2.0)],
@@ -117,7 +117,7 @@ def make_value_learner(
     data = ValueDataConfig(type="rollout", **keys)
     cfg = ValueConfig(
         runner=runner or RunnerConfig(task_type="value"),
-        algorithm=ValueAlgorithmConfig(loss_type=kind, update_epoch=4, loss=loss),
+        algorithm=ValueAlgorithmConfig(loss_type=kind, update_epoch=4, loss=loss or LOSSES[kind]),
         actor=actor,
         data=data,
     )

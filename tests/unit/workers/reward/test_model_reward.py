@@ -57,6 +57,22 @@ def test_a_learned_reward_wants_the_file_and_the_cameras_it_was_trained_on(tmp_p
         model_reward(tmp_path / "c.pt")(request())
 
 
+def test_a_learned_reward_depends_on_the_sentence(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    classifier = SuccessClassifier(ClassifierConfig(image_size=(16, 20), words=("go", "left", "right"))).eval()
+    classifier.save(tmp_path / "c.pt")
+    asked = image_request()
+    with pytest.raises(RewardError, match="shows no 'task_descriptions'"):
+        model_reward(tmp_path / "c.pt")(asked)
+    rewards = []
+    for tasks in (["go left"] * 3, ["go right"] * 3):
+        asked.obs["task_descriptions"] = tasks
+        probability = torch.sigmoid(classifier(asked.obs)).detach()
+        rewards.append(model_reward(tmp_path / "c.pt")(asked))
+        torch.testing.assert_close(rewards[-1], at_last_action(probability, asked.executed))
+    assert (rewards[0].sum(1) != rewards[1].sum(1)).any()
+
+
 # -- text_model --------------------------------------------------------------------------------------------------------
 
 
