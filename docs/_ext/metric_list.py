@@ -155,7 +155,7 @@ MEANINGS = {
         "rank_correlation": "Spearman's correlation of both",
         "precision": "share of frames that a classifier finds solved which are",
         "recall": "share of solved frames that it finds",
-        "wrong_sentences_refused": "share of solved frames that it refuses when told another task's sentence",
+        "wrong_sentences_refused": "share of solved frames that it finds not solved by another task's sentence",
         "token_accuracy": "share of held-out tokens that the model finds most likely (fine-tuning)",
     },
     "time": {

@@ -19,7 +19,7 @@ VALUE_METRICS = ("loss", "error", "rank_correlation")
 CLASSIFIER_METRICS = ("loss", "error", "accuracy", "precision", "recall")
 """What it reports of a classifier of success."""
 REFUSED_METRIC = "wrong_sentences_refused"
-"""What it reports in addition of one that is told sentences of other tasks."""
+"""What it reports in addition of one that also reads sentences of other tasks."""
 
 
 def eval_metric_names(cfg: RLinfConfig) -> list[str]:

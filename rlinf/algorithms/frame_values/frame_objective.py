@@ -67,20 +67,20 @@ class FrameObjective(abc.ABC):
         """
 
     @property
-    def retold_share(self) -> float:
-        """Share of the samples for which ``retell`` may change something: unless overridden, none."""
+    def changed_share(self) -> float:
+        """Share of the samples for which ``change_sentences`` may change something: unless overridden, none."""
         return 0.0
 
-    def retell(
+    def change_sentences(
         self, tasks: list[str], targets: FloatArray, known: Sequence[str], draws: FloatArray
     ) -> tuple[list[str], FloatArray]:
-        """Return sentences that the model is told in place of the frames' own, and targets [n] that go with them.
+        """Return sentences that frames are judged by in place of their own, and targets [n] that go with them.
 
         Args:
             tasks: ``n`` sentences of frames.
             targets: [n].
             known: All sentences of the data sets.
-            draws: [n]; random numbers between 0 and 1: below ``retold_share`` something is changed.
+            draws: [n]; random numbers between 0 and 1: below ``changed_share`` something is changed.
 
         Raises:
             DatasetError: There is no other sentence.

@@ -51,25 +51,25 @@ class SuccessValue(FrameObjective):
         return places[:, None], episodes.solved[first[chosen] + places].astype(np.float64)
 
     @property
-    def retold_share(self) -> float:
+    def changed_share(self) -> float:
         """See ``FrameObjective``."""
         return float(self.cfg.wrong_sentence_share)
 
-    def retell(
+    def change_sentences(
         self, tasks: list[str], targets: FloatArray, known: Sequence[str], draws: FloatArray
     ) -> tuple[list[str], FloatArray]:
         """See ``FrameObjective``: solved frames are not solved by the sentence of another task, each alike likely."""
-        is_wrong = (draws < self.retold_share) & (targets > 0.5)
-        told = list(tasks)
+        is_wrong = (draws < self.changed_share) & (targets > 0.5)
+        sentences = list(tasks)
         for row in np.flatnonzero(is_wrong).tolist():
-            others = [task for task in known if task != told[row]]
+            others = [task for task in known if task != sentences[row]]
             if not others:
                 raise DatasetError(
-                    f"algorithm.wrong_sentence_share: received {self.retold_share:g}; the data sets have one sentence, "
-                    f"{told[row]!r}. Set it to 0, or add data sets of other tasks."
+                    f"algorithm.wrong_sentence_share: received {self.changed_share:g}; the data sets have one "
+                    f"sentence, {sentences[row]!r}. Set it to 0, or add data sets of other tasks."
                 )
-            told[row] = others[int(draws[row] / self.retold_share * len(others))]
-        return told, np.where(is_wrong, 0.0, targets)
+            sentences[row] = others[int(draws[row] / self.changed_share * len(others))]
+        return sentences, np.where(is_wrong, 0.0, targets)
 
     def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """See ``FrameObjective``: binary cross-entropy."""

@@ -62,7 +62,7 @@ def check_bins(check: Check[ValueConfig]) -> None:
 
 
 def check_words(check: Check[ValueConfig]) -> None:
-    """Words are as sentences have them, and frames are told other sentences only where the model listens."""
+    """Words are as sentences have them, and frames get other sentences only where the model reads them."""
     loss: object = check.cfg.algorithm.loss
     model = check.cfg.actor.model
     words = model.words if isinstance(model, SuccessClassifierConfig) else []

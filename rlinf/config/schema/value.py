@@ -125,8 +125,8 @@ class SuccessLossConfig(FrameValueLossConfig):
     success_share: Fraction = 0.5
     """Share of solved frames in every batch, however rare they are."""
     wrong_sentence_share: Fraction = 0.0
-    """Share of the solved frames of a batch that are told the sentence of another task, and are not solved then; for
-    tasks of which a frame shows one solved at most. Needs ``actor.model.words``."""
+    """Share of the solved frames of a batch that get the sentence of another task, and are not solved then; for tasks
+    of which a frame shows one solved at most. Needs ``actor.model.words``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +228,7 @@ class SuccessClassifierConfig(FrameModelConfig):
     """Features of one camera."""
     words: list[str] = field(default_factory=list)
     """Words of the data sets' sentences, in small letters: with them a frame is judged by its sentence. Without any the
-    model is told none, and serves one task."""
+    model reads none, and serves one task."""
 
 
 models.register(

@@ -33,8 +33,8 @@ class ClassifierConfig:
         state_dim: Length of ``obs["states"]``; 0 does not look at it.
         encoder: Convolutions, as ``actor.model.encoder``.
         latent_dim: Features of one camera.
-        words: Of the sentences that it can be told, in small letters; with none of them it knows one task alone, and is
-            told none.
+        words: Of the sentences that it can read, in small letters; with none of them it knows one task alone, and reads
+            no sentence.
     """
 
     image_keys: tuple[str, ...] = ("main_images",)
@@ -101,7 +101,7 @@ class SuccessClassifier(nn.Module):
             unknown = [word for word in words if word not in numbers]
             if unknown or not words:
                 raise ConfigError(
-                    f"The success classifier was told the task {task!r}, {_fault(unknown)}; its words are "
+                    f"The success classifier was given the task {task!r}, {_fault(unknown)}; its words are "
                     f"{', '.join(self.cfg.words)}. Train it on that task with them in actor.model.words, or correct "
                     "the sentence."
                 )

@@ -187,8 +187,8 @@ class FrameUNet(WorldModel):
         words = self.classifier.word_numbers(tasks).repeat_interleave(frames.images.shape[1], 0)
         parts = zip(torch.split(frames.images.flatten(0, 1), _ROWS), torch.split(words, _ROWS), strict=True)
         scores = [
-            torch.sigmoid(self.classifier({"main_images": _filled(shown), TASK_WORDS: _filled(told)}))[: len(shown)]
-            for shown, told in parts
+            torch.sigmoid(self.classifier({"main_images": _filled(shown), TASK_WORDS: _filled(said)}))[: len(shown)]
+            for shown, said in parts
         ]
         return torch.cat(scores).view(frames.images.shape[:2])
 

@@ -39,7 +39,7 @@ class Samples:
         chosen: int64 [n]; numbers of episodes.
         frames: int64 [n, F]; places in them.
         targets: [n].
-        draws: [n]; random numbers by which frames are told other sentences; None tells them their own.
+        draws: [n]; random numbers by which frames get other sentences; None leaves them their own.
     """
 
     chosen: IntArray
@@ -153,8 +153,8 @@ class ValueLearner(Learner[None]):
 
         Returns:
             ``loss``; ``error``, the mean distance between prediction and target; and their agreement, by the kind of
-            the loss: ``rank_correlation`` (Spearman's), or ``accuracy``, ``precision`` and ``recall``. Where frames are
-            told sentences of other tasks, ``wrong_sentences_refused``: the share of solved ones found not solved then.
+            the loss: ``rank_correlation`` (Spearman's), or ``accuracy``, ``precision`` and ``recall``. Where frames get
+            sentences of other tasks, ``wrong_sentences_refused``: the share of solved ones found not solved then.
         """
         del batch
         assert self.val is not None  # a rule has said so
@@ -173,7 +173,7 @@ class ValueLearner(Learner[None]):
             "loss": float(loss.mean()),
             "error": float(np.abs(predicted - wanted).mean()),
             **self.objective.agreement(predicted, wanted),
-            **(self._refused(self.val, samples, generator) if self.objective.retold_share else {}),
+            **(self._refused(self.val, samples, generator) if self.objective.changed_share else {}),
         }
 
     def publish(self, folder: Path) -> None:
@@ -220,11 +220,11 @@ class ValueLearner(Learner[None]):
         return gathered.double().cpu().numpy()
 
     def _refused(self, frames: ValueFrames, samples: Samples, generator: np.random.Generator) -> dict[str, float]:
-        """Return the share of the solved frames that are found not solved when they are told another sentence."""
+        """Return the share of the solved frames that are found not solved by another sentence."""
         solved = samples.targets > 0.5
-        draws = generator.random(int(solved.sum())) * self.objective.retold_share
-        told = Samples(samples.chosen[solved], samples.frames[solved], samples.targets[solved], draws)
-        found = self._judge(frames, told)[:, :, 1].mean(1) if len(draws) else np.ones(1)
+        draws = generator.random(int(solved.sum())) * self.objective.changed_share
+        changed = Samples(samples.chosen[solved], samples.frames[solved], samples.targets[solved], draws)
+        found = self._judge(frames, changed)[:, :, 1].mean(1) if len(draws) else np.ones(1)
         return {"wrong_sentences_refused": float((found <= 0.5).mean())}
 
     def _losses_and_values(self, model: nn.Module, rows: Rows) -> torch.Tensor:
@@ -244,7 +244,7 @@ class ValueLearner(Learner[None]):
         seen = frames.read(episodes, samples.chosen[numbers], samples.frames[numbers], seed=seed, first=rows.start)
         tasks, targets = seen.tasks, samples.targets[numbers]
         if samples.draws is not None:
-            tasks, targets = self.objective.retell(tasks, targets, self.frames.tasks, samples.draws[numbers])
+            tasks, targets = self.objective.change_sentences(tasks, targets, self.frames.tasks, samples.draws[numbers])
         record = self.model.record(seen.images, tasks)
         record["targets"] = torch.from_numpy(targets).float()
         return {name: tensor.to(self.engine.device) for name, tensor in record.items()}

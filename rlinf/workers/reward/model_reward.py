@@ -51,7 +51,7 @@ class ModelReward(EmbodiedReward):
             expected["states"] = (seen.state_dim,)
         if seen.words and "task_descriptions" not in request.obs:
             raise RewardError(
-                f"The classifier {self.cfg.model_path} has to be told the task, and the environment shows no "
+                f"The classifier {self.cfg.model_path} judges by sentences, and the environment shows no "
                 "'task_descriptions'. Train one without actor.model.words, or choose another environment."
             )
         for key, shape in expected.items():

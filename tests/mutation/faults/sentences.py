@@ -21,7 +21,7 @@ ENV = ("tests/unit/envs/simulators/test_world_model_env.py",)
 LOSS = ("tests/unit/algorithms/test_frame_values_success.py",)
 _LEARNS = "tests/unit/workers/actor/test_value_learner.py::test_a_"
 LEARNER = (
-    f"{_LEARNS}batch_is_told_the_same_sentences_on_any_number_of_ranks",
+    f"{_LEARNS}batch_has_the_same_sentences_on_any_number_of_ranks",
     f"{_LEARNS}classifier_learns_whose_task_is_solved",
 )
 REWARD = ("tests/unit/workers/reward/test_model_reward.py",)
@@ -56,7 +56,7 @@ FAULTS: list[Fault] = [
     Fault(
         _MODEL,
         "    words: tuple[str, ...] = ()\n",
-        "    words: tuple[str, ...]\n",
+        '    words: tuple[str, ...] = ("a",)\n',
         MODEL,
         "files without sentences cannot be read any more",
     ),
@@ -65,7 +65,7 @@ FAULTS: list[Fault] = [
         "return {**seen, TASK_WORDS: self.classifier.word_numbers(tasks)}",
         "return {**seen, TASK_WORDS: self.classifier.word_numbers([tasks[0]] * len(tasks))}",
         FRAMES,
-        "all frames are told the first one's sentence",
+        "all frames have the first one's sentence",
     ),
     Fault(
         _NETWORK,
@@ -116,15 +116,15 @@ FAULTS: list[Fault] = [
         ENV,
         "the network stays on the host",
     ),
-    Fault(_LOSS, "& (targets > 0.5)", "& (targets >= 0.0)", LOSS, "unsolved frames are told other sentences"),
+    Fault(_LOSS, "& (targets > 0.5)", "& (targets >= 0.0)", LOSS, "unsolved frames get other sentences"),
     Fault(_LOSS, "np.where(is_wrong, 0.0, targets)", "targets", LOSS, "a wrong sentence is taken for a right one"),
-    Fault(_LOSS, "if task != told[row]]", "if task]", LOSS, "the other sentence may be the same"),
+    Fault(_LOSS, "if task != sentences[row]]", "if task]", LOSS, "the other sentence may be the same"),
     Fault(
         _LOSS,
-        "others[int(draws[row] / self.retold_share * len(others))]",
+        "others[int(draws[row] / self.changed_share * len(others))]",
         "others[0]",
         LOSS,
-        "all are told the same other sentence",
+        "all get the same other sentence",
     ),
     Fault(
         _LEARNER,
@@ -138,7 +138,7 @@ FAULTS: list[Fault] = [
         "samples = Samples(chosen, frames, targets, generator.random(size))",
         "samples = Samples(chosen, frames, targets)",
         LEARNER,
-        "frames are never told another sentence",
+        "frames never get another sentence",
     ),
     Fault(
         _LEARNER,
@@ -161,7 +161,7 @@ FAULTS: list[Fault] = [
         "if isinstance(loss, SuccessLossConfig) and not words:",
         "if False:",
         CHECKS,
-        "frames are told sentences that nothing reads",
+        "frames get sentences that nothing reads",
     ),
     Fault(
         _NAMES,

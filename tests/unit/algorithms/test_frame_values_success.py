@@ -96,7 +96,7 @@ def test_solved_frames_are_not_solved_by_the_sentence_of_another_task() -> None:
     objective, count = success(wrong_sentence_share=0.4), 3000
     tasks, solved = ["a", "b"] * count, np.repeat([1.0, 0.0], count)
     draws = np.random.default_rng(0).random(2 * count)
-    told, targets = objective.retell(tasks, solved, ["a", "b", "c", "d"], draws)
+    told, targets = objective.change_sentences(tasks, solved, ["a", "b", "c", "d"], draws)
     changed = np.array([own != other for own, other in zip(tasks, told, strict=True)])
     assert tasks == ["a", "b"] * count
     assert changed[:count].mean() == pytest.approx(0.4, abs=0.03)
@@ -108,11 +108,11 @@ def test_solved_frames_are_not_solved_by_the_sentence_of_another_task() -> None:
 
 def test_unless_asked_frames_keep_their_sentences() -> None:
     tasks, targets = ["a", "b"], np.ones(2)
-    assert success().retold_share == 0.0
-    told, same = success().retell(tasks, targets, ["a", "b"], np.zeros(2))
+    assert success().changed_share == 0.0
+    told, same = success().change_sentences(tasks, targets, ["a", "b"], np.zeros(2))
     assert (told, same.tolist()) == (tasks, [1.0, 1.0])
 
 
 def test_one_sentence_has_no_other() -> None:
     with pytest.raises(DatasetError, match="wrong_sentence_share: received 0.4; the data sets have one sentence, 'a'"):
-        success(wrong_sentence_share=0.4).retell(["a"], np.ones(1), ["a"], np.zeros(1))
+        success(wrong_sentence_share=0.4).change_sentences(["a"], np.ones(1), ["a"], np.zeros(1))

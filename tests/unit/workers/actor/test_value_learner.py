@@ -273,8 +273,8 @@ def test_a_classifier_learns_whose_task_is_solved(tmp_path: Path, share: float) 
         assert wrong == [True, True]
 
 
-def test_a_batch_is_told_the_same_sentences_on_any_number_of_ranks(tmp_path: Path) -> None:
-    alone, halves = ([row for rank in range(size) for row in told_by(tmp_path, rank, size)] for size in (1, 2))
+def test_a_batch_has_the_same_sentences_on_any_number_of_ranks(tmp_path: Path) -> None:
+    alone, halves = ([row for rank in range(size) for row in sentences_of(tmp_path, rank, size)] for size in (1, 2))
     assert alone == halves
     # Episodes 0 and 2, which are solved, are of task 0: with the words of task 1 their frames are not.
     assert {(words, target) for words, target in alone if target} == {("task 0", 1.0)}
@@ -282,7 +282,7 @@ def test_a_batch_is_told_the_same_sentences_on_any_number_of_ranks(tmp_path: Pat
     assert len(alone) == 16
 
 
-def told_by(tmp_path: Path, rank: int, world_size: int) -> list[tuple[str, float]]:
+def sentences_of(tmp_path: Path, rank: int, world_size: int) -> list[tuple[str, float]]:
     """Return the sentences and targets of a rank's part of the first batch."""
     learner = make_value_learner(
         tmp_path,
