@@ -236,6 +236,14 @@ def _only(names: Set[str], section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in section.items() if key in names}
 
 
+def _collection(name: str, section: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """What a section collects where it may: ``env.train`` in training, ``env.eval`` in a run that does not train."""
+    keys = section.get("data_collection") or {}
+    trains = not value_at(recipe, "runner.only_eval") and not _only_collects(recipe)
+    collects = keys.get("enabled") and trains == (name == "train")
+    return {"data_collection": _only(_COLLECTION_KEYS, keys)} if collects else {}
+
+
 def _is_known_robot(hardware: Any) -> bool:
     return isinstance(hardware, Mapping) and hardware.get("type") in hardware_types.configs
 
@@ -266,7 +274,7 @@ def _guest(name: str) -> Conversion:
             "policy_setup": value_at(model, "policy_setup"),
             **{key: item for key, item in value.items() if key not in _HOST_KEYS},
         }
-        kept = {key: item for key, item in value.items() if key in _ENV_KEYS}
+        kept = _only(_ENV_KEYS, value) | _collection(name, value, recipe)
         video = {key: item for key, item in (value.get("video_cfg") or {}).items() if key in _VIDEO_KEYS}
         section = {**kept, "video_cfg": video, "env_type": "guest", "adapter": "published_rlinf", "init_params": params}
         return {f"env.{name}.{key}": item for key, item in section.items()}
@@ -280,9 +288,7 @@ def _robot_section(name: str) -> Conversion:
     def convert(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
         del groups
         own, model = value.get("override_cfg") or {}, value_at(recipe, "actor.model", {})
-        kept = _only(_ENV_KEYS - {"video_cfg"}, value)
-        if collection := _only(_COLLECTION_KEYS, value.get("data_collection") or {}):
-            kept["data_collection"] = collection
+        kept = _only(_ENV_KEYS - {"video_cfg"}, value) | _collection(name, value, recipe)
         if name == "eval":  # a rollout epoch is an episode, however short the published one is
             kept["max_steps_per_rollout_epoch"] = value.get("max_episode_steps")
         section = {
