@@ -38,6 +38,7 @@ from rlinf.envs.reset_states import ResetStates
 from rlinf.envs.versions import simulator_versions
 from rlinf.envs.video import VideoRecorder
 from rlinf.envs.wrappers import build_wrappers
+from rlinf.envs.wrappers.base import EnvWrapper
 from rlinf.errors import ConfigError, EnvironmentFailure, EpisodeRestoreError, RLinfError
 
 R = TypeVar("R")
@@ -487,9 +488,16 @@ class VectorEnv(abc.ABC):
         """Publish the episodes collected so far, where ``cfg.data_collection`` asks for them; no more are collected."""
         self._collector.close()
 
-    def begin_collection(self, step: int) -> None:
-        """Collect the episodes that end from now on as those of a training step, where episodes are collected."""
+    def add_wrapper(self, wrapper: EnvWrapper) -> None:
+        """Put a wrapper around those of ``cfg.wrappers``, before the first ``reset``."""
+        self._wrappers.append(wrapper)
+        self._looks_at_every_action |= wrapper.looks_at_every_action
+
+    def begin_step(self, step: int) -> None:
+        """Play for a training step from now on; where episodes are collected, those that end are of that step."""
         self._collector.begin_step(step)
+        for wrapper in self._wrappers:
+            wrapper.begin_step(step)
 
     def publish_collection(self) -> None:
         """Publish the episodes of the training step."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from rlinf.config.registries import scripted_policies
@@ -28,6 +30,22 @@ def make_scripted_policy(name: str, env: EnvConfig) -> ScriptedPolicy:
     if convention.is_native:
         return policy
     return lambda obs: torch.from_numpy(convention.to_policy(policy(obs).numpy()))
+
+
+def draw(obs: Observation, *place: int) -> float:
+    """Return a random number in [0, 1) that depends on what is seen and on ``place`` alone.
+
+    So neither a restart nor another number of workers changes what is decided by it.
+
+    Args:
+        obs: One row.
+        place: Non-negative numbers: a seed, a step.
+    """
+    checksum = 0
+    for key in sorted(obs):
+        if isinstance(obs[key], torch.Tensor):
+            checksum = zlib.crc32(obs[key].cpu().contiguous().numpy().tobytes(), checksum)
+    return float(np.random.default_rng([*place, checksum]).random())
 
 
 def upwards_first(way: torch.Tensor) -> torch.Tensor:

@@ -163,7 +163,7 @@ def play(cfg: RealWorldEnvConfig, do: Callable[[int], None]) -> tuple[Trajectory
             return act(situation)
 
         person.act = watch
-        env.begin_collection(1)
+        env.begin_step(1)
         obs = env.reset(0)
         for _ in range(CHUNKS):
             shown.append(obs["states"][0].numpy())

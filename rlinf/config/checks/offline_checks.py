@@ -12,7 +12,8 @@ from rlinf.config.schema.algorithm import (
 )
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.env import NoEnvConfig
-from rlinf.config.schema.expert import PolicyExpertConfig, ScriptedExpertConfig
+from rlinf.config.schema.expert import PolicyExpertConfig
+from rlinf.config.schema.intervention import InterventionConfig
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.root import CollectConfig, EmbodiedConfig
 from rlinf.config.schema.vla import FlowVLAConfig, VLAConfig
@@ -144,17 +145,25 @@ def check_supervised(check: Check[EmbodiedConfig]) -> None:
 
 
 def check_dagger(check: Check[EmbodiedConfig]) -> None:
-    """The expert says one action for each observation, and acts by chance or by distance."""
-    loss: object = check.cfg.algorithm.loss
+    """The expert acts by chance or by distance; in chunks a scripted one acts by chance, and no operator next to it."""
+    cfg = check.cfg
+    loss: object = cfg.algorithm.loss
     if not isinstance(loss, DAggerLossConfig):
         return
-    model = check.cfg.actor.model
-    if isinstance(loss.expert, ScriptedExpertConfig) and model.num_action_chunks != 1:
+    if cfg.labelled_in_env is not None and loss.takeover_distance is not None:
         check.problem(
-            "actor.model.num_action_chunks",
-            f"received {model.num_action_chunks}; expert_type=scripted labels what it sees, which is nothing within "
-            "a chunk. Set it to 1, or let the script act within chunks: algorithm.loss_type=embodied_hgdagger, and in "
-            "env.train.wrappers 'intervention' with intervener_type: scripted.",
+            "algorithm.takeover_distance",
+            f"received {loss.takeover_distance:g}; expert_type=scripted acts in chunks of "
+            f"num_action_chunks={cfg.actor.model.num_action_chunks} by chance. Set algorithm.beta, or let the script "
+            "take over within chunks: algorithm.loss_type=embodied_hgdagger, and in env.train.wrappers 'intervention' "
+            "with intervener_type: scripted.",
+        )
+    intervenes = any(isinstance(entry, InterventionConfig) for entry in cfg.env.train.wrappers)
+    if cfg.labelled_in_env is not None and intervenes:
+        check.problem(
+            "env.train.wrappers",
+            "holds 'intervention'; algorithm.expert with expert_type=scripted acts in its place in chunks of actions. "
+            "Remove the wrapper, or set algorithm.loss_type=embodied_hgdagger.",
         )
     if isinstance(loss.expert, PolicyExpertConfig):
         check_weights(check, loss.expert, "algorithm.expert")

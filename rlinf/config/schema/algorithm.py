@@ -482,7 +482,8 @@ class DAggerLossConfig(ImitationLossConfig):
     expert: ExpertConfig
     """Who is imitated."""
     beta: Fraction = 1.0
-    """Probability that the expert acts, in the first step."""
+    """Probability that the expert acts, in the first step. A scripted one acts in whole chunks, and there alone it
+    labels more than the first action."""
     beta_decay: Fraction = 0.5
     """Factor on it from step to step."""
     takeover_distance: PositiveFloat | None = None

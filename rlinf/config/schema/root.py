@@ -9,6 +9,7 @@ from rlinf.config.schema.agent import ONE_REQUEST_WORKFLOWS, AgentConfig
 from rlinf.config.schema.algorithm import (
     AlgorithmConfig,
     BCLossConfig,
+    DAggerLossConfig,
     EmbodiedAlgorithmConfig,
     LanguageAlgorithmConfig,
     NoAdvantageConfig,
@@ -20,6 +21,7 @@ from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.config.schema.critic import CriticConfig
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvSectionConfig
+from rlinf.config.schema.expert import ScriptedExpertConfig
 from rlinf.config.schema.generation import GenerationConfig
 from rlinf.config.schema.inference import InferenceConfig
 from rlinf.config.schema.lora_keys import LoRAKeys
@@ -103,6 +105,14 @@ class EmbodiedConfig(RLinfConfig):
         if mode == "eval" and self.env.eval is not None and self.env.eval.data_collection.is_scripted:
             return 1
         return self.actor.model.num_action_chunks
+
+    @property
+    def labelled_in_env(self) -> DAggerLossConfig | None:
+        """The loss whose scripted expert labels each action of a chunk, for which it sits where environments do."""
+        loss = self.algorithm.loss
+        if not isinstance(loss, DAggerLossConfig) or self.actor.model.num_action_chunks == 1:
+            return None
+        return loss if isinstance(loss.expert, ScriptedExpertConfig) else None
 
 
 def _no_algorithm() -> EmbodiedAlgorithmConfig:

@@ -25,7 +25,8 @@ class ActionRequest:
         is_last: Whether the rollout epoch is over, so that no actions are wanted.
         wants_values: Whether final observations, and the last one, are to be valued.
         chunk: The result of the chunk before, and the observations to act on.
-        acted_on: The observations that the chunk before was chosen for, where an operator intervened; else None.
+        acted_on: The observations that the chunk before was chosen for, where an operator intervened or an
+            expert said what it would have done; else None.
     """
 
     env_rank: int
@@ -51,12 +52,15 @@ class PolicyFeedback(BatchRecord):
             where the loss does not need it.
         executed_actions: As ``action`` of the policy's report: the actions that were executed, where an operator
             intervened; else None.
+        labels: As ``action`` of the policy's report: what an expert in the environments would have done; None where
+            none is.
     """
 
     final_rows: torch.Tensor | None = None
     final_values: torch.Tensor | None = None
     next_inputs: dict[str, torch.Tensor] | None = None
     executed_actions: torch.Tensor | None = None
+    labels: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ class ChunkStep(BatchRecord):
         intervene_action: float32 [B, C, A]; the executed actions, in environments that allow interventions; else
             None.
         intervene_flag: bool [B, C]; true where an operator intervened; None as above.
+        expert_action: float32 [B, C, A]; what an expert would have done in place of each action, in the state that the
+            actions before it led to; None where no expert is in the environments.
     """
 
     obs: Observation
@@ -51,11 +53,17 @@ class ChunkStep(BatchRecord):
     episodes: tuple[dict[str, float], ...] = ()
     intervene_action: torch.Tensor | None = None
     intervene_flag: torch.Tensor | None = None
+    expert_action: torch.Tensor | None = None
 
     @property
     def has_interventions(self) -> bool:
         """Whether an operator intervened."""
         return self.intervene_flag is not None and bool(self.intervene_flag.any())
+
+    @property
+    def has_foreign_actions(self) -> bool:
+        """Whether there are actions that the policy has not chosen, and learns from."""
+        return self.expert_action is not None or self.has_interventions
 
     def executed_actions(self, actions: torch.Tensor) -> torch.Tensor:
         """Return the executed actions, given those that the policy chose."""
@@ -96,7 +104,8 @@ class ChunkStep(BatchRecord):
             order = torch.argsort(final_ids)
             final_ids, final_obs = final_ids[order], select_rows(final_obs, order)
             episodes = [episodes[index] for index in order.tolist()] if episodes else []
-        columns = ("rewards", "terminations", "truncations", "executed", "intervene_action", "intervene_flag")
+        outcomes = ("rewards", "terminations", "truncations", "executed")
+        columns = (*outcomes, "intervene_action", "intervene_flag", "expert_action")
         joined: dict[str, Any] = {name: concat_rows([getattr(part, name) for part in parts], 1) for name in columns}
         return replace(parts[-1], final_obs=final_obs, final_ids=final_ids, episodes=tuple(episodes), **joined)
 

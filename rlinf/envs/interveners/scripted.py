@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import zlib
 
-import numpy as np
 import torch
 
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.intervention import ScriptedIntervenerConfig
-from rlinf.data.messages.embodied import Observation
 from rlinf.envs.interveners import Situation
-from rlinf.envs.scripted import make_scripted_policy
+from rlinf.envs.scripted import draw, make_scripted_policy
 
 
 class ScriptedIntervener:
@@ -80,12 +77,4 @@ class ScriptedIntervener:
     def _draw(self, situation: Situation) -> float:
         if self.cfg.takeover_probability == 0:
             return 1.0
-        return float(np.random.default_rng([self.seed, situation.step, _checksum(situation.obs)]).random())
-
-
-def _checksum(obs: Observation) -> int:
-    checksum = 0
-    for key in sorted(obs):
-        if isinstance(obs[key], torch.Tensor):
-            checksum = zlib.crc32(obs[key].cpu().contiguous().numpy().tobytes(), checksum)
-    return checksum
+        return draw(situation.obs, self.seed, situation.step)

@@ -45,6 +45,9 @@ class EnvWrapper:
         """Return the space of one row of what is shown, given that of what the environment shows."""
         return space
 
+    def begin_step(self, step: int) -> None:
+        """A training step begins; counted from 1."""
+
     def actions(self, actions: torch.Tensor) -> torch.Tensor:
         """Return the chunk that the environment executes, given the policy's [B, C, A] or [B, C]."""
         return actions

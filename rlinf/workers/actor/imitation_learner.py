@@ -170,6 +170,9 @@ class DAggerLearner(CollectingLearner):
         inputs = {name: whole(tensor) for name, tensor in batch.forward_inputs.items()}
         labels, labelled, acts = (inputs.pop(name) for name in ("label", "labelled", "expert_acts"))
         actions, acted = inputs.pop("action"), executed.any(-1)
+        if labelled.ndim > 1:
+            inputs[_IMITATED] = labelled & executed
+            labelled = labelled.any(-1)
         kept = self.collect(inputs, labels, labelled, executed)
         # The same on every rank already: nothing is left to be summed.
         count, gap = acted.sum(), (labels - actions).float().flatten(1).square().mean(-1)

@@ -16,6 +16,7 @@ from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.messages.embodied import PREVIOUS_ACTIONS, ChunkStep, Observation
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
+from rlinf.envs.wrappers.expert_labels import ExpertLabels
 from rlinf.errors import EpisodeRestoreError
 from rlinf.models.base_policy import Mode
 from rlinf.scheduler import Worker
@@ -90,7 +91,7 @@ class EnvWorker(Worker):
         cfg, stages = self.cfg.env.train, self._envs("train")
         metrics = MetricAccumulator()
         for env in stages:
-            env.begin_collection(step)
+            env.begin_step(step)
         for epoch in range(cfg.rollout_epoch):
             if restart or not cfg.carries_episodes or not self.last_obs:
                 index = (step - 1) * cfg.rollout_epoch + epoch
@@ -237,6 +238,8 @@ class EnvWorker(Worker):
             for start in first:
                 stages.append(make_vector_env(cfg, num_envs=num_envs, first_env=start, hardware=hardware))
                 self.at_shutdown(stages[-1].close)
+                if mode == "train" and (loss := self.cfg.labelled_in_env) is not None:
+                    stages[-1].add_wrapper(ExpertLabels(loss, env=cfg, num_envs=num_envs))
             self.stages[mode] = stages
             check_sizes(self.cfg.actor.model, sizes_of(stages[0]), f"env.{mode}")
         elif mode == "train" and self.cfg.env.train.enable_offload:

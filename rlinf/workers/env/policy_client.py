@@ -134,7 +134,7 @@ class PooledPolicyClient(PolicyClient):
         if self.mode == "train" and state.row > 0 and self.rewards is not None:
             assert state.actions is not None
             self.rewards.submit(stage, chunk, chunk.executed_actions(state.actions))
-        acted_on = state.result.obs if state.result is not None and chunk.has_interventions else None
+        acted_on = state.result.obs if state.result is not None and chunk.has_foreign_actions else None
         state.result = chunk
         state.submitted = self.balancer.submit(
             ActionRequest(

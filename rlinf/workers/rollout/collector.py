@@ -32,17 +32,20 @@ class FeedbackReader:
 
         Args:
             step: The step result.
-            acted_on: What was acted on before; needed only where an operator acted in place of the policy.
+            acted_on: What was acted on before; needed only where ``step`` has actions that the policy has not chosen.
             values: Whether to value the states in which episodes were cut off.
         """
         next_inputs = self._observe_next(step) if self.records_next else None
-        executed_actions = None
-        if step.has_interventions:
+        executed_actions = labels = None
+        if step.has_foreign_actions:
             assert acted_on is not None
-            assert step.intervene_action is not None
-            executed_actions = self.model.forward_inputs_of(acted_on, step.intervene_action)["action"]
+            if step.expert_action is not None:
+                labels = self.model.forward_inputs_of(acted_on, step.expert_action)["action"]
+            else:
+                assert step.intervene_action is not None
+                executed_actions = self.model.forward_inputs_of(acted_on, step.intervene_action)["action"]
         rows, predicted = self._value_endings(step) if values else (None, None)
-        return PolicyFeedback(rows, predicted, next_inputs, executed_actions)
+        return PolicyFeedback(rows, predicted, next_inputs, executed_actions, labels)
 
     def _value_endings(self, step: ChunkStep) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Return the rows whose last state counts, and its values."""
@@ -95,6 +98,8 @@ class TrajectoryCollector:
         feedback = feedback.to("cpu")
         if feedback.executed_actions is not None:
             self._record_interventions(step, feedback.executed_actions)
+        if feedback.labels is not None:
+            self._record_labels(step, feedback.labels)
         if feedback.next_inputs is not None:
             self.next_inputs.append(feedback.next_inputs)
         values = self.decisions[-1].values
@@ -112,6 +117,20 @@ class TrajectoryCollector:
         action = decision.forward_inputs["action"]
         action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), executed_actions, action)
         self.decisions[-1] = replace(decision, forward_inputs={**decision.forward_inputs, "action": action})
+
+    def _record_labels(self, step: ChunkStep, labels: torch.Tensor) -> None:
+        """Put the expert's actions next to the policy's own, and which of them answer what the policy saw.
+
+        That was the state before the chunk. An action of the expert answers it as long as all actions before were the
+        expert's, too: after others it answers a state that the policy's choice led to, which another policy would not
+        meet.
+        """
+        assert step.intervene_flag is not None
+        acts = step.intervene_flag
+        labelled = torch.cat([torch.ones_like(acts[:, :1]), acts[:, :-1]], 1).cumprod(1).bool()
+        decision = self.decisions[-1]
+        inputs = {"label": labels, "labelled": labelled, "expert_acts": acts[:, 0]}
+        self.decisions[-1] = replace(decision, forward_inputs={**decision.forward_inputs, **inputs})
 
     def add_last_values(self, values: torch.Tensor) -> None:
         """Take the value of the observation after the last chunk, float32 [B, V]."""

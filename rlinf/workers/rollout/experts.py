@@ -95,9 +95,9 @@ def with_actions(policy: BasePolicy, obs: Observation, actions: torch.Tensor, ou
 
 
 def build_teacher(recipe: EmbodiedConfig, policy: BasePolicy, device: torch.device) -> Teacher | None:
-    """Build the teacher that the recipe's loss asks for, if it asks for one."""
+    """Build the teacher that the recipe's loss asks for, if it asks for one that sees no more than the policy."""
     loss = recipe.algorithm.loss
-    if not isinstance(loss, DAggerLossConfig):
+    if not isinstance(loss, DAggerLossConfig) or recipe.labelled_in_env is not None:
         return None
     expert = experts.get(loss.expert.expert_type)(loss.expert, recipe=recipe, device=device)
     return Teacher(loss, policy, expert)

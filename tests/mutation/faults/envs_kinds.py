@@ -200,18 +200,6 @@ FAULTS: list[Fault] = [
         "        self.best = -math.inf if not hasattr(self, 'best') else self.best\n        self.stalled = 0\n",
         "progress is measured by the episode before",
     ),
-    _fault(
-        "interveners/scripted.py",
-        "default_rng([self.seed, situation.step, _checksum(situation.obs)])",
-        "default_rng([self.seed, situation.step])",
-        "all environments are taken over at the same steps",
-    ),
-    _fault(
-        "interveners/scripted.py",
-        "default_rng([self.seed, situation.step, _checksum(situation.obs)])",
-        "default_rng([situation.step, _checksum(situation.obs)])",
-        "the seed does not decide when somebody takes over",
-    ),
     # Kinds of environments.
     _fault(
         "simulators/gymnasium_single.py",

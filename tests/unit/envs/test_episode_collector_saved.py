@@ -47,7 +47,7 @@ def test_a_training_that_goes_on_collects_each_episode_once(tmp_path: Path) -> N
 
     def train(env: VectorEnv, steps: range) -> None:
         for step in steps:
-            env.begin_collection(step)
+            env.begin_step(step)
             play(env, range(10 * step, 10 * step + 3))
             env.publish_collection()
 
@@ -60,7 +60,7 @@ def test_a_training_that_goes_on_collects_each_episode_once(tmp_path: Path) -> N
         state = env.state_dict()
         assert state is not None
         train(env, range(2, 3))
-        env.begin_collection(3)
+        env.begin_step(3)
         play(env, range(30, 32))
         shutil.copytree(tmp_path / "killed", tmp_path / "resumed")  # as a run that is killed leaves it
     assert any(path.name.endswith(".tmp") for path in (tmp_path / "resumed").iterdir())

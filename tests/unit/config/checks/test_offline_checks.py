@@ -36,6 +36,22 @@ DAGGER = {
     },
     "actor.model.add_value_head": False,
 }
+CHUNKS = DAGGER | {"actor.model.num_action_chunks": 5}
+OPERATOR = {
+    "name": "intervention",
+    "intervener": {"intervener_type": "scripted", "policy": "metaworld", "takeover_probability": 0.5},
+}
+
+
+def test_a_script_labels_where_it_sees_what_it_labels(recipe: Callable[..., dict[str, Any]]) -> None:
+    """One action for an observation follows from what the policy sees; those within a chunk from what it meets."""
+    cfg = validate_cfg(recipe(CHUNKS))
+    assert cfg.labelled_in_env is cfg.algorithm.loss
+    expert = {"expert_type": "policy", "ckpt_path": "x"}
+    for changes in (DAGGER, CHUNKS | {"algorithm.expert": expert}, {}):
+        assert validate_cfg(recipe(changes)).labelled_in_env is None
+    # With one action at a time both work as they did.
+    assert validate_cfg(recipe(DAGGER | {"algorithm.takeover_distance": 0.3, "env.train.wrappers": [OPERATOR]}))
 
 
 def test_dagger_rolls_out_and_may_have_an_expert_of_another_model(recipe: Callable[..., dict[str, Any]]) -> None:
@@ -120,7 +136,12 @@ def test_a_run_without_training_environments_is_valid_and_reversible(
             "Did you mean 'scripted'",
         ),
         (DAGGER | {"algorithm.expert.ckpt_path": "x"}, "algorithm.expert.ckpt_path", "expert_type=policy"),
-        (DAGGER | {"actor.model.num_action_chunks": 5}, "actor.model.num_action_chunks", "Set it to 1"),
+        (
+            CHUNKS | {"algorithm.takeover_distance": 0.3},
+            "algorithm.takeover_distance",
+            "Set algorithm.beta, or let the script take over within chunks: algorithm.loss_type=embodied_hgdagger",
+        ),
+        (CHUNKS | {"env.train.wrappers": [OPERATOR]}, "env.train.wrappers", "Remove the wrapper"),
         (
             DAGGER | {"algorithm.takeover_distance": 0.3, "algorithm.beta": 0.5},
             "algorithm.beta",

@@ -23,6 +23,7 @@ def chunk(num_envs: int = 4, final: tuple[int, int] = (1, 3)) -> ChunkStep:
         final_ids=torch.tensor(final) if final else None,
         intervene_action=torch.arange(num_envs * 4).float().view(num_envs, 2, 2),
         intervene_flag=torch.arange(num_envs * 2).view(num_envs, 2) % 3 == 0,
+        expert_action=-torch.arange(num_envs * 4).float().view(num_envs, 2, 2),
     )
 
 
@@ -44,6 +45,7 @@ def test_concat_undoes_rows() -> None:
     assert joined.obs["task_descriptions"] == whole.obs["task_descriptions"]
     assert torch.equal(joined.intervene_action, whole.intervene_action)
     assert torch.equal(joined.intervene_flag, whole.intervene_flag)
+    assert torch.equal(joined.expert_action, whole.expert_action)
 
 
 def test_what_was_done_is_what_somebody_else_did_or_else_what_the_policy_wanted() -> None:
@@ -52,6 +54,14 @@ def test_what_was_done_is_what_somebody_else_did_or_else_what_the_policy_wanted(
     alone = dataclasses.replace(chunk(), intervene_action=None, intervene_flag=None)
     assert alone.executed_actions(wanted) is wanted
     assert ChunkStep.concat([alone.rows(0, 2), alone.rows(2, 4)]).intervene_flag is None
+
+
+def test_an_experts_labels_are_actions_that_the_policy_has_not_chosen() -> None:
+    nothing = torch.zeros(4, 2, dtype=torch.bool)
+    labelled = dataclasses.replace(chunk(), intervene_flag=nothing)
+    assert (labelled.has_foreign_actions, labelled.has_interventions) == (True, False)
+    assert not dataclasses.replace(labelled, expert_action=None).has_foreign_actions
+    assert dataclasses.replace(chunk(), expert_action=None).has_foreign_actions
 
 
 def trajectory(env_ids: list[int]) -> Trajectory:

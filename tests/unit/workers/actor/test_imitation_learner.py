@@ -73,6 +73,21 @@ def test_of_a_chunk_only_the_operators_actions_are_imitated(monkeypatch: pytest.
     assert losses[0] == pytest.approx(float(gaps[marked].mean()), rel=1e-4)
 
 
+def test_of_a_chunk_only_labelled_actions_are_imitated() -> None:
+    learner, rollout = make_learner("embodied_dagger"), make_rollout(1)
+    labelled = torch.ones_like(rollout.executed)
+    labelled[:, 0::4, 1:] = False
+    labelled[:, 1] = False
+    inputs = {**rollout.forward_inputs, "labelled": labelled}
+    metrics = learner.compute_advantages(dataclasses.replace(rollout, forward_inputs=inputs))
+    counts = labelled & rollout.executed
+    assert metrics["labelled"] == pytest.approx(int(counts.any(-1).sum()) / int(rollout.executed.any(-1).sum()))
+    learner.update(1)
+    stored = learner.stored.contents()
+    assert torch.equal(stored.inputs["imitated"], counts[counts.any(-1)])
+    assert torch.equal(stored.actions, rollout.forward_inputs["label"][counts.any(-1)])
+
+
 def test_without_any_label_nothing_is_learned() -> None:
     learner, rollout = make_learner("embodied_dagger"), make_rollout(1)
     rollout.forward_inputs["labelled"][:] = False

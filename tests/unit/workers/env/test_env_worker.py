@@ -23,8 +23,8 @@ SMALL = (
 class StandInPolicy:
     """A policy whose actions depend on step, epoch, stage and number alone; keeps what it is shown."""
 
-    def __init__(self, space: Any, num_envs: int) -> None:
-        self.space, self.num_envs = space, num_envs
+    def __init__(self, space: Any, num_envs: int, num_chunks: int = 1) -> None:
+        self.space, self.num_envs, self.num_chunks = space, num_envs, num_chunks
         self.shown: list[ChunkStep] = []
         self.fails_at: int | None = None
 
@@ -38,7 +38,7 @@ class StandInPolicy:
         self.seed += 1
         if self.seed == self.fails_at:
             raise ConnectionError("the rollout rank is gone")
-        return sample_actions(self.space, num_envs=self.num_envs, num_chunks=1, seed=self.seed)
+        return sample_actions(self.space, num_envs=self.num_envs, num_chunks=self.num_chunks, seed=self.seed)
 
     def end_epoch(self) -> None:
         """Nothing is collected."""
@@ -154,3 +154,27 @@ def test_only_the_last_states_are_kept(tmp_path: Path) -> None:
     for step in range(1, 6):
         worker.save_episodes(str(tmp_path / str(step)), step=step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5"]
+
+
+@pytest.mark.parametrize(("chunk", "beta", "share"), [(5, 1.0, 0.25), (5, 0.0, 0.0), (1, 1.0, None)])
+def test_a_script_labels_where_it_trains_and_acts_as_the_step_says(chunk: int, beta: float, share: Any) -> None:
+    pytest.importorskip("metaworld")
+    keys = (f"actor.model.num_action_chunks={chunk}", f"algorithm.beta={beta}", "runner.logger.logger_backends=[]")
+    keys += ("env.train.total_num_envs=16", "env.eval.total_num_envs=2", "algorithm.beta_decay=0.5")
+    cfg: Any = validate_cfg(load_recipe("metaworld_reach_dagger_mlp", keys))
+    worker = EnvWorker(cfg, num_rollout_workers=1, num_actor_workers=1)
+    worker.init_worker()
+    (train,), (evaluation,) = worker._envs("train"), worker._envs("eval")
+    worker.policy = StandInPolicy(train.action_space, train.num_envs, num_chunks=chunk)  # type: ignore[assignment]
+    worker.interact(step=3)
+    steps = shown_by(worker)[1:]
+    assert len(steps) == 100 // chunk
+    if share is None:
+        assert all(step.expert_action is None for step in steps)
+    else:
+        flags = torch.cat([step.intervene_flag for step in steps])  # type: ignore[misc]
+        assert flags.float().mean().item() == pytest.approx(share, abs=0.08)
+        assert all(step.expert_action is not None for step in steps)
+    evaluation.reset(0)
+    actions = sample_actions(evaluation.action_space, num_envs=2, num_chunks=chunk, seed=0)
+    assert evaluation.chunk_step(actions).expert_action is None

@@ -100,3 +100,37 @@ def test_what_somebody_else_did_is_recorded_in_the_units_of_the_policy(add_q_hea
 
 def test_without_interveners_nothing_is_said_of_interventions() -> None:
     assert collect(add_q_head=True).intervened is None
+
+
+def test_an_experts_labels_count_as_long_as_they_answer_what_the_policy_saw() -> None:
+    """Behind an action of the policy's own, an action of the expert answers a state that was not recorded."""
+    cfg = MLPPolicyConfig(
+        model_type="mlp_policy", obs_dim=1, action_dim=1, hidden_dims=[4], num_action_chunks=3, action_scale=2.0
+    )
+    model = get_model(cfg)
+    collector, reader = TrajectoryCollector(), FeedbackReader(model, bootstrap_always=False)
+    states = {"states": torch.arange(4.0).view(4, 1)}
+    _, output = model.predict_action_batch(states, mode="train")
+    collector.add_decision(output, version=0)
+    # The policy, the expert, the expert in an episode that ends at its second action, an environment at rest.
+    flags = torch.tensor([[False] * 3, [True] * 3, [True, True, False], [False] * 3])
+    executed = torch.tensor([[True] * 3, [True] * 3, [True, True, False], [False] * 3])
+    nothing, label = torch.zeros(4, 3), torch.arange(12.0).view(4, 3, 1) / 12
+    step = ChunkStep(
+        obs=states,
+        rewards=nothing,
+        terminations=nothing.bool(),
+        truncations=nothing.bool(),
+        executed=executed,
+        intervene_action=label,
+        intervene_flag=flags,
+        expert_action=label,
+    )
+    assert step.has_foreign_actions
+    collector.add_result(step, reader.read(step, acted_on=states, values=False))
+    inputs = collector.finish(env_ids=torch.arange(4), group_ids=torch.arange(4)).forward_inputs
+    torch.testing.assert_close(inputs["label"][0], label / 2)
+    assert torch.equal(inputs["action"][0], output.forward_inputs["action"])
+    counted = inputs["labelled"][0] & executed
+    assert counted.tolist() == [[True, False, False], [True] * 3, [True, True, False], [False] * 3]
+    assert inputs["expert_acts"][0].tolist() == [False, True, True, False]

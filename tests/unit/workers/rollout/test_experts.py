@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.algorithm import DAggerLossConfig
 from rlinf.config.schema.env import EnvConfig
@@ -18,7 +19,7 @@ from rlinf.models import get_model, get_policy
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.trainable import TrainableModel
 from rlinf.workers.rollout import experts
-from rlinf.workers.rollout.experts import Teacher, register_expert
+from rlinf.workers.rollout.experts import Teacher, build_teacher, register_expert
 from tests.unit.models.vla.pi_policies import pi_policy
 from tests.unit.models.vla.vla_policies import observations
 
@@ -127,3 +128,15 @@ def test_an_expert_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(act(OBS), EXPERT)
     with pytest.raises(RegistryError, match="Did you mean 'oracle'"):
         experts.experts.get("orcle")
+
+
+def test_a_script_labels_chunks_where_it_sees_them_and_single_actions_next_to_the_policy() -> None:
+    pytest.importorskip("metaworld")
+    teachers = []
+    for chunk in (1, 5):
+        recipe: Any = validate_cfg(
+            load_recipe("metaworld_reach_dagger_mlp", [f"actor.model.num_action_chunks={chunk}"])
+        )
+        teachers.append(build_teacher(recipe, make_policy(), torch.device("cpu")))
+    assert isinstance(teachers[0], Teacher)
+    assert teachers[1] is None
