@@ -112,6 +112,7 @@ MEANINGS = {
         "logprob": "mean log-probability of the data's actions (IQL)",
         "frames": "frames of all data sets that are learned from (fine-tuning)",
         "imitation_loss": "mean loss of an imitated action",
+        "reconstruction_loss": "mean squared error of what a token is to be decoded to (`use_rlt`)",
         "positive_frames": "share of frames whose label is positive (`data.advantage_tag`)",
         "conditional_frames": "share of frames that are learned with the word for their label",
         "conditional_loss": "mean loss of an imitated action of these frames",

@@ -315,9 +315,10 @@ def _retrieval(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str,
 
 
 def _mixture(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
-    """Data sets of frames with their weights, of which the first stands apart."""
+    """Data sets of frames with their weights, of which the first stands apart; or the path of a single one."""
     del recipe, groups
-    return _first_apart([_only({"path", "weight"}, _with_path(entry)) for entry in value])
+    entries = [{"dataset_path": value}] if isinstance(value, str) else value
+    return _first_apart([_only({"path", "weight"}, _with_path(entry)) for entry in entries])
 
 
 def _judged(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:

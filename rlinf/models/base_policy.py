@@ -26,6 +26,7 @@ class ForwardType(enum.Enum):
     ACTOR = "actor"
     VELOCITY = "velocity"
     SUPERVISED = "supervised"
+    RECONSTRUCTION = "reconstruction"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from rlinf.config.schema.vla import OpenVLAOFTConfig, PiConfig
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.models import get_policy
 from tests.e2e.conftest import read_metrics
+from tests.unit.data.frame_sets import frame_set
 from toolkits.vla import export_policy
 from toolkits.vla.make_tiny import TinyShape, write_tiny, write_tiny_gr00t, write_tiny_pi, write_tiny_smolvla
 
@@ -122,6 +123,33 @@ def test_actions_of_a_frozen_flow_are_refined(train: Callable[..., Path], tmp_pa
     assert [record["train/replay_size"] for record in records[1:]] == [80, 160]
     assert all(records[2][f"train/{name}_grad_norm"] > 0 for name in ("critic", "policy"))
     assert records[2]["train/proposal_distance"] > 0
+
+
+def test_a_token_is_learned_written_and_seen_by_a_policy(
+    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = PiConfig(model_type="openpi", model_path="", variant="pi0", action_dim=2, state_dim=2, horizon=2)
+    words = ("reach the green disc", "task 0", "task 1")
+    shape = TinyShape(image_size=32, patch_size=8, action_dim=2, state_dim=2, words=words)
+    base, written, recipe = tmp_path / "model", tmp_path / "with_token", "pixel_reach_rlt_stage1_sft_openpi_tiny"
+    write_tiny_pi(base, shape, cfg)
+    frames = frame_set(tmp_path / "frames", scale=0.1)
+    keys = [f"actor.model.model_path={base}", f"data.path={frames}", "algorithm.update_epoch=4"]
+    keys += ["actor.global_batch_size=8", "actor.micro_batch_size=4", "runner.max_epochs=2", "runner.save_interval=2"]
+    folder = train(recipe, *keys)
+    first, last = (record["train/reconstruction_loss"] for record in read_metrics(folder))
+    assert last < first
+    checkpoint = folder / "checkpoints" / "global_step_2"
+    arguments = [recipe, "--checkpoint", str(checkpoint), "--out", str(written), *keys]
+    monkeypatch.setattr(sys, "argv", ["export_policy.py", *arguments])
+    export_policy.main()
+    before, after = (load_file(place / "model.safetensors") for place in (base, written))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    more = (f"actor.model.model_path={written}", "actor.model.use_rlt=true", "algorithm.update_epoch=2")
+    more += ("actor.model.rl_token={prefix_seq_len: 96, num_heads: 4}", "algorithm.replay_buffer.min_buffer_size=80")
+    records = read_metrics(train("pixel_reach_rlt_openpi_tiny", *SMALL, *IMAGES, *more))
+    assert records[2]["train/policy_grad_norm"] > 0
 
 
 def test_a_flow_imitates_another_in_the_states_that_it_meets(train: Callable[..., Path], tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
     python toolkits/vla/export_policy.py pixel_reach_grpo_oft_tiny \
         --checkpoint results/run/checkpoints/global_step_100 --out models/trained
 
-Further arguments are overrides of the recipe, as in the run. Adapters are added in; value heads are not published.
+Further arguments are overrides of the recipe, as in the run. Adapters are added in; value heads are not published, and
+the network of ``use_rlt`` has a file of its own, which the second stage of RLT reads.
 Files have the names, and tensors the types, that they have in the folder that the run started from.
 """
 
@@ -22,6 +23,7 @@ from rlinf.models.language.model_path import find_model_folder
 from rlinf.models.vla.flow_vla import FlowVLAPolicy
 from rlinf.models.vla.prismatic_policy import PrismaticPolicy
 from rlinf.models.vla.published_folder import write_published
+from rlinf.models.vla.rl_token import RLT_MODULE
 from rlinf.workers.values import num_values
 
 
@@ -52,7 +54,7 @@ def main() -> None:
     dtype = None if args.precision is None else DTYPES[args.precision]
     horizon = policy.horizon if isinstance(policy, FlowVLAPolicy) else None
     source = find_model_folder(model.model_path)
-    write_published(args.out, policy, weights, source=source, dtype=dtype, horizon=horizon)
+    write_published(args.out, policy, weights, source=source, dtype=dtype, horizon=horizon, components=[RLT_MODULE])
     print(f"wrote {args.out}")
 
 

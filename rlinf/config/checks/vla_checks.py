@@ -257,6 +257,41 @@ def check_steering(check: Check[EmbodiedConfig]) -> None:
         )
 
 
+def check_token(check: Check[EmbodiedConfig]) -> None:
+    """A token is learned by fine-tuning, or seen by a policy that refines actions."""
+    cfg = check.cfg
+    model, path = cfg.actor.model, "actor.model"
+    if not isinstance(model, FlowVLAConfig):
+        return
+    if not model.use_rlt:
+        check.unused(model, ("rl_token",), path, "without actor.model.use_rlt")
+        return
+    keys, learns = model.rl_token, isinstance(cfg.algorithm.loss, SupervisedLossConfig)
+    if not learns and not (model.add_q_head and model.refine_actions):
+        check.problem(
+            f"{path}.use_rlt",
+            f"received true; a token is learned by loss_type=embodied_sft and seen by policies with {path}.add_q_head "
+            f"and refine_actions, while loss_type={cfg.algorithm.loss_type} has no use for it. Set it to false.",
+        )
+    if not learns:
+        check.unused(keys, ("vla_loss_weight",), f"{path}.rl_token", f"by loss_type={cfg.algorithm.loss_type}")
+    elif not keys.vla_loss_weight:
+        reason = f"with {path}.rl_token.vla_loss_weight=0, which leaves the flow as it is"
+        check.unused(model, ("freeze", "is_lora"), path, reason)
+        if isinstance(cfg.data, LeRobotDataConfig) and cfg.data.advantage_tag is not None:
+            check.problem("data.advantage_tag", f"is not used {reason}. Remove it.")
+    elif model.is_lora:
+        check.problem(
+            f"{path}.is_lora", f"received true; with {path}.use_rlt all weights are trained, or none. Set it to false."
+        )
+    if keys.embed_dim is not None and keys.embed_dim % keys.num_heads:
+        check.problem(
+            f"{path}.rl_token.embed_dim",
+            f"received {keys.embed_dim}; must be a multiple of {path}.rl_token.num_heads {keys.num_heads}. Set it to "
+            f"{-(-keys.embed_dim // keys.num_heads) * keys.num_heads}.",
+        )
+
+
 def check_real_time(check: Check[EmbodiedConfig]) -> None:
     """What is planned is long enough to act on while the next chunk is computed, and every episode begins at rest."""
     cfg, path = check.cfg, "actor.model.real_time_chunking"
@@ -345,6 +380,7 @@ RULES = (
     check_flow_vla,
     check_guidance,
     check_steering,
+    check_token,
     check_real_time,
     check_crops,
     check_compiled,

@@ -154,6 +154,24 @@ class ActionPolicyConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RLTokenConfig(ConfigSection):
+    """``actor.model.rl_token``: with ``use_rlt``, the token that stands for what a flow's expert attends to (RLT)."""
+
+    vla_loss_weight: NonNegativeFloat = 1.0
+    """Weight of the flow's own loss next to the reconstruction; at 0 the flow keeps its weights."""
+    embed_dim: PositiveInt | None = None
+    """Width of the token (``E``); null is that of the language model."""
+    prefix_seq_len: PositiveInt = 768
+    """Longest sequence of images and words that is encoded, in tokens."""
+    num_layers: PositiveInt = 2
+    """Layers of the encoder, and of the decoder."""
+    num_heads: PositiveInt = 8
+    """Heads of their attention; divide the width."""
+    mlp_ratio: PositiveFloat = 4.0
+    """Width of the hidden layers, as a multiple of the token's."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GuidanceConfig(ConfigSection):
     """``actor.model.guidance``: a policy of which good actions can be requested (RECAP, CFGRL).
 
@@ -235,6 +253,11 @@ class FlowVLAConfig(VLAConfig):
     """With ``add_q_head``: a small policy acts next to the frozen flow, which proposes actions; else it steers it."""
     action_policy: ActionPolicyConfig = field(default_factory=ActionPolicyConfig)
     """Policy that acts, with ``refine_actions``."""
+    use_rlt: bool = False
+    """Fine-tuning: learn a token from which what the expert attends to can be reconstructed. With ``refine_actions``:
+    the policy sees the token in place of the mean."""
+    rl_token: RLTokenConfig = field(default_factory=RLTokenConfig)
+    """The token's network, with ``use_rlt``."""
     guidance: GuidanceConfig = field(default_factory=GuidanceConfig)
     """Requests of actions that are better than usual."""
     real_time_chunking: RealTimeChunkingConfig = field(default_factory=RealTimeChunkingConfig)

@@ -30,6 +30,7 @@ from rlinf.models.vla.guidance import led, requesting
 from rlinf.models.vla.layer_stack import KeysValues
 from rlinf.models.vla.published_folder import PublishedWeights, StartingWeights, initial_head, read_config
 from rlinf.models.vla.real_time import PlannedBefore, guided_velocity, prefix_weights
+from rlinf.models.vla.rl_token import RLT_MODULE, Reconstruction, initial_token, token_module
 from rlinf.models.vla.step_noise import LAST_NOISE_LAYER, STEP_NOISES, LearnedStepNoise
 from rlinf.models.vla.value_heads import value_head
 
@@ -101,6 +102,7 @@ class FlowVLAPolicy(VelocityPolicy):
         width: Of the prefix's mean (``W``).
         expert_width: Of the expert's output (``E``).
         num_values: Values per observation (``V``).
+        output_width: Of the prefix's outputs; None is that of its mean.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class FlowVLAPolicy(VelocityPolicy):
         width: int,
         expert_width: int,
         num_values: int,
+        output_width: int | None = None,
     ) -> None:
         super().__init__()
         self.cfg, self.inputs, self.padded_dim, self.feature_width = cfg, inputs, padded_dim, width
@@ -120,6 +123,7 @@ class FlowVLAPolicy(VelocityPolicy):
         self.noise = STEP_NOISES[cfg.noise_method](cfg, expert_width) if cfg.has_step_noise else None
         value_width = expert_width if cfg.value_reads_expert else width
         self.value_head = value_head(cfg, value_width, num_values) if cfg.add_value_head else None
+        self.rlt_module = token_module(cfg, output_width or width)
 
     @abc.abstractmethod
     def prefix(self, record: dict[str, torch.Tensor]) -> Prefix:
@@ -154,7 +158,8 @@ class FlowVLAPolicy(VelocityPolicy):
 
     def shard_units(self) -> list[nn.Module]:
         """See ``TrainableModel``: layers of all stacks, word embeddings, the heads of values and of learned noise."""
-        heads = [self.value_head] if self.value_head is not None else []
+        heads: list[nn.Module] = [self.value_head] if self.value_head is not None else []
+        heads += self.rlt_module.layers() if self.rlt_module is not None else []
         if isinstance(self.noise, LearnedStepNoise):
             heads.append(self.noise.head)
         return [*self.recompute_units(), self.word_embeddings, *heads]
@@ -214,11 +219,33 @@ class FlowVLAPolicy(VelocityPolicy):
 
     def supervised_forward(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """See ``BasePolicy``: squared errors of the velocity between noise and actions (flow matching)."""
+        return self._velocity_errors(self.prefix(forward_inputs), forward_inputs)
+
+    def reconstruction_forward(self, forward_inputs: dict[str, torch.Tensor]) -> Reconstruction:
+        """Return the errors of the token's reconstruction and, where the flow learns too, its own; see ``use_rlt``.
+
+        Args:
+            forward_inputs: As for ``supervised_forward``.
+        """
+        assert self.rlt_module is not None
+        learns = self.cfg.rl_token.vla_loss_weight > 0
+        with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
+            prefix = self.prefix(forward_inputs)
+        losses = self._velocity_errors(prefix, forward_inputs) if learns else None
+        return Reconstruction(self.rlt_module.errors(prefix.output, prefix.there), losses)
+
+    def features(self, prefix: Prefix) -> torch.Tensor:
+        """Return what small policies see, float32: a prefix's token [N, E] with ``use_rlt``, else its mean [N, W]."""
+        if self.rlt_module is None:
+            return prefix.mean().float()
+        return self.rlt_module.encode(prefix.output, prefix.there).float()
+
+    def _velocity_errors(self, prefix: Prefix, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return squared errors of the velocity between noise and actions, float32 [N, H, A]."""
         actions, noise, time = (forward_inputs[name] for name in (ACTION, "noise", "time"))
         padded = F.pad(actions, (0, self.padded_dim - actions.shape[-1]))
         late = time[:, None, None]
         point = late * noise + (1.0 - late) * padded
-        prefix = self.prefix(forward_inputs)
         velocity = self.velocity(prefix, forward_inputs["state"], point.unsqueeze(1), time.unsqueeze(1))[:, 0]
         return (noise - padded - velocity).square()[..., : self.cfg.action_dim]
 
@@ -541,11 +568,14 @@ def freeze(parts: Mapping[str, nn.Module], names: Sequence[str]) -> None:
 
 
 def starting_weights(policy: FlowVLAPolicy, published: PublishedWeights, folder: Path) -> StartingWeights:
-    """Return the published weights, and first ones of new heads: of values and of learned noise."""
+    """Return the published weights, and first ones of new heads: of values, of learned noise and of a token."""
     seed = torch.initial_seed()
+    has_token = any(name.startswith(f"{RLT_MODULE}.") for name in published.shapes())
     last = {"value_head.": f"value_head.{2 * len(policy.cfg.value_hidden_dims)}.", "noise.head.": LAST_NOISE_LAYER}
 
     def new(name: str, shape: Sequence[int]) -> torch.Tensor | None:
+        if name.startswith(f"{RLT_MODULE}."):
+            return None if has_token else initial_token(name, shape, seed=seed)
         head = next((head for head in last if name.startswith(head)), None)
         return None if head is None else initial_head(name, shape, seed=seed, last=last[head])
 

@@ -21,7 +21,6 @@ from rlinf.models.lora import adapt_policy
 from rlinf.models.vla.flow_inputs import FlowInputs
 from rlinf.models.vla.flow_vla import FlowVLAPolicy, Prefix, freeze, read_shape
 from rlinf.models.vla.gr00t_model import ActionHead, Eagle, Gr00tShape
-from rlinf.models.vla.published_folder import PublishedWeights
 from rlinf.models.vla.small_policies import finish_flow
 
 _EAGLE = "lerobot/eagle2hg-processor-groot-n1p5"
@@ -121,6 +120,7 @@ class Gr00tPolicy(FlowVLAPolicy):
             width=shape.seen_width + shape.token_width,
             expert_width=shape.diffusion.output_dim,
             num_values=num_values,
+            output_width=shape.seen_width,
         )
         self.embodiment = GR00T_EMBODIMENTS[cfg.embodiment_tag] if cfg.embodiment_id is None else cfg.embodiment_id
         self.backbone, self.action_head = Eagle(shape), ActionHead(shape)
@@ -199,7 +199,7 @@ def build_gr00t(cfg: Gr00tConfig, *, num_values: int = 1) -> BasePolicy:
     compute_buffers(parts.language, cfg.model_path)
     policy.backbone.compute_buffers()
     freeze({"vision": parts.vision, "projector": parts.projector, "language": parts.language}, cfg.freeze)
-    return finish_flow(policy, PublishedWeights(folder, tied=_TIED, unused=UNUSED), folder)
+    return finish_flow(policy, folder, tied=_TIED, unused=UNUSED)
 
 
 def _eagle_folder(cfg: Gr00tConfig, folder: Path) -> Path:

@@ -22,7 +22,6 @@ from rlinf.models.vla.flow_vla import (
     time_embedding,
 )
 from rlinf.models.vla.pi_model import PaliGemmaWithExpert, PiShape
-from rlinf.models.vla.published_folder import PublishedWeights
 from rlinf.models.vla.small_policies import finish_flow
 
 _PALIGEMMA = "paligemma_with_expert.paligemma"
@@ -164,4 +163,4 @@ def build_openpi(cfg: PiConfig, *, num_values: int = 1) -> BasePolicy:
         cfg.freeze,
     )
     prefix = _LEROBOT_PREFIX if shape.lerobot_type else ""
-    return finish_flow(policy, PublishedWeights(folder, tied=_TIED, unused=UNUSED, prefix=prefix), folder)
+    return finish_flow(policy, folder, tied=_TIED, unused=UNUSED, prefix=prefix)

@@ -85,6 +85,7 @@ class PublishedWeights:
         tied: Other names of tensors, under which files may hold them.
         unused: Tensors that policies do not need.
         prefix: What files have in front of the model's names; tensors without it are not needed either.
+        unused_parts: Parts of components that the policy does not need, by the beginnings of their tensors' names.
 
     Raises:
         ConfigError: Files are missing, ambiguous or damaged.
@@ -98,6 +99,7 @@ class PublishedWeights:
         tied: Mapping[str, str] | None = None,
         unused: Sequence[str] = (),
         prefix: str = "",
+        unused_parts: Sequence[str] = (),
     ) -> None:
         self._sources: dict[str, tuple[TensorFiles, str]] = {}
         try:
@@ -115,7 +117,9 @@ class PublishedWeights:
                 file = TensorFiles([component_file(folder, component)])
                 self._files.append(file)
                 for name in file.shapes():
-                    self._sources[f"{component}.{name.removeprefix(_DISTRIBUTED)}"] = (file, name)
+                    own = f"{component}.{name.removeprefix(_DISTRIBUTED)}"
+                    if not own.startswith(tuple(unused_parts)):
+                        self._sources[own] = (file, name)
         except CheckpointError as error:
             raise ConfigError(f"actor.model.model_path: '{folder}' cannot be loaded: {error}") from error
 
@@ -218,13 +222,18 @@ def _starting_adapter(cfg: VLAConfig, shapes: Mapping[str, tuple[int, ...]]) -> 
     return open_merged(cfg.lora_path, shapes)
 
 
+def has_component(folder: Path, component: str) -> bool:
+    """Return whether a folder holds a file of a component."""
+    return any(folder.glob(_pattern(component)))
+
+
 def component_file(folder: Path, component: str) -> Path:
     """Return the file of a component.
 
     Raises:
         CheckpointError: There is none, or more than one.
     """
-    found = sorted(folder.glob(f"{component}--*checkpoint.pt"))
+    found = sorted(folder.glob(_pattern(component)))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         raise CheckpointError(
@@ -234,17 +243,21 @@ def component_file(folder: Path, component: str) -> Path:
     return found[0]
 
 
-def initial_head(name: str, shape: Sequence[int], *, seed: int, last: str) -> torch.Tensor:
+def _pattern(component: str) -> str:
+    return f"{component}--*checkpoint.pt"
+
+
+def initial_head(name: str, shape: Sequence[int], *, seed: int, last: str | None = None) -> torch.Tensor:
     """Return the first weights of a new head's layer: torch's for a linear layer; 0 for the last one and for biases.
 
     Args:
         name: Of the parameter.
         shape: Its shape.
         seed: Of the run.
-        last: Name of the last layer.
+        last: Name of the last layer; None if it begins as the others do.
     """
     weights = torch.zeros(tuple(shape))
-    if len(shape) > 1 and not name.startswith(last):
+    if len(shape) > 1 and (last is None or not name.startswith(last)):
         generator = torch.Generator().manual_seed(derive_seed(seed, "head", name))
         nn.init.kaiming_uniform_(weights, a=math.sqrt(5), generator=generator)
     return weights
@@ -258,6 +271,7 @@ def write_published(
     source: Path,
     dtype: torch.dtype | None = None,
     horizon: int | None = None,
+    components: Sequence[str] = (),
 ) -> None:
     """Write weights in the layout that they were read in, next to what else the source holds.
 
@@ -270,6 +284,7 @@ def write_published(
         source: Folder that the model was loaded from.
         dtype: Of floating-point weights; None keeps the type that each tensor has in the source.
         horizon: Actions that the model was trained to predict, which ``config.json`` says; None has none.
+        components: Parts that are written to files of their own where the source has none of them.
 
     Raises:
         CheckpointError: Weights of the model are missing.
@@ -279,9 +294,13 @@ def write_published(
     folder.mkdir(parents=True, exist_ok=True)
     files = list(published.files())
     waiting: dict[str, torch.Tensor] = {}
+    added: dict[str, dict[str, torch.Tensor]] = {}
     num_bytes = 0
     for name, tensor in weights:
+        component, _, rest = name.partition(".")
         if name in new:
+            if component in components:
+                added.setdefault(component, {})[rest] = tensor.detach().to("cpu", dtype, copy=True)
             continue
         waiting[name] = tensor.detach().to("cpu")
         for file in [file for file in files if waiting.keys() >= _names(file)]:
@@ -291,6 +310,8 @@ def write_published(
         waiting = {kept: value for kept, value in waiting.items() if kept in needed}
     if files:
         raise CheckpointError(f"'{folder}' is not whole: weights of {abridged(sorted(_names(files[0])))} are missing.")
+    for component, content in added.items():
+        torch.save(content, folder / f"{component}--latest_checkpoint.pt")
     _copy_rest(source, folder, num_bytes)
     config = folder / "config.json"
     if horizon is not None and config.is_file():

@@ -1,7 +1,7 @@
 """A small policy that chooses actions next to those that a frozen flow proposes, on the flow's own features.
 
-After RLT, whose policy sees what the vision-language model has understood, the state and the proposal, and is held near
-the proposal by the loss (``loss_type: rlt_td3``).
+After RLT, whose policy sees what the vision-language model has understood (as the token of ``rl_token``, or as a mean),
+the state and the proposal, and is held near the proposal by the loss (``loss_type: rlt_td3``).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RefinedPolicy(DeterministicMLPPolicy):
 
 
 class ProposalEncoder(Encoder):
-    """The mean of what the flow's expert attends to, the state and the flow's own actions.
+    """What the flow's expert attends to, as its mean or its token; the state; and the flow's own actions.
 
     Args:
         cfg: Keys of the small policy.
@@ -77,7 +77,8 @@ class ProposalEncoder(Encoder):
         super().__init__()
         self._flow = (flow,)  # not a submodule: the policy has it already
         self.dropout = dropout
-        self.width = flow.feature_width + len(flow.inputs.states) + cfg.num_action_chunks * cfg.action_size
+        width = flow.feature_width if flow.rlt_module is None else flow.rlt_module.width
+        self.width = width + len(flow.inputs.states) + cfg.num_action_chunks * cfg.action_size
 
     @torch.no_grad()
     def observe(self, obs: Observation, device: torch.device) -> dict[str, torch.Tensor]:
@@ -87,7 +88,7 @@ class ProposalEncoder(Encoder):
         start = torch.zeros(len(record["state"]), flow.horizon, flow.padded_dim, device=device)
         chain, _ = flow.sample(prefix, record["state"], start, None)
         return {
-            "features": prefix.mean().float(),
+            "features": flow.features(prefix),
             "states": record["state"][:, : len(flow.inputs.states)],
             PROPOSAL: flow.executed(chain[:, -1:])[:, 0].float(),
             KEPT: torch.ones(len(start), 1, device=device),

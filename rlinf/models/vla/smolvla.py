@@ -23,7 +23,6 @@ from rlinf.models.vla.flow_vla import (
     suffix_mask,
     time_embedding,
 )
-from rlinf.models.vla.published_folder import PublishedWeights
 from rlinf.models.vla.small_policies import finish_flow
 from rlinf.models.vla.smolvla_model import SmolVLAShape, SmolVLMWithExpert
 
@@ -139,7 +138,7 @@ def build_smolvla(cfg: SmolVLAConfig, *, num_values: int = 1) -> BasePolicy:
     freeze(
         {"vision": parts["vision_model"], "projector": parts["connector"], "language": parts["text_model"]}, cfg.freeze
     )
-    return finish_flow(policy, PublishedWeights(folder, prefix=_PREFIX, unused=UNUSED), folder)
+    return finish_flow(policy, folder, unused=UNUSED, prefix=_PREFIX)
 
 
 def _read_shape(cfg: SmolVLAConfig, folder: Path, config: Mapping[str, Any]) -> SmolVLAShape:

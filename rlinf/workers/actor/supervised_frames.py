@@ -19,6 +19,7 @@ from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngin
 from rlinf.models.base_policy import BasePolicy, ForwardType
 from rlinf.models.vla.guidance import conditional_frames, conditioned
 from rlinf.models.vla.observed import tasks_of
+from rlinf.models.vla.rl_token import Reconstruction
 from rlinf.utils.logging import get_logger
 from rlinf.utils.seeding import derive_seed
 
@@ -60,6 +61,8 @@ def other_units(policy: BasePolicy, datasets: Sequence[LeRobotDataset]) -> list[
 class SupervisedFrames:
     """Reads batches of frames, of which each rank has its share, and computes their gradient.
 
+    With ``use_rlt`` the loss is that of the token's reconstruction and, weighted, the model's own.
+
     Frames, noise and augmentation of a batch are functions of its number.
 
     Args:
@@ -74,6 +77,10 @@ class SupervisedFrames:
         assert isinstance(engine.model, BasePolicy)
         self.engine, self.actor, self.batch_size = engine, cfg.actor, batch_size
         self.policy = engine.model
+        model = cfg.actor.model
+        token = model.rl_token if isinstance(model, FlowVLAConfig) and model.use_rlt else None
+        self.learns_token = token is not None
+        self.vla_loss_weight = 1.0 if token is None else token.vla_loss_weight
         self.stream = FrameStream(
             data,
             horizon=self.policy.num_supervised_actions,
@@ -87,6 +94,8 @@ class SupervisedFrames:
     def forward_backward(self, number: int, *, weight: float = 1.0) -> MetricSums:
         """Accumulate the gradient of a batch's mean loss over actions before the ends of their episodes.
 
+        The token's loss is a mean over frames.
+
         Args:
             number: Of the batch, from 0.
             weight: Factor of the loss; the metric is without it.
@@ -98,16 +107,32 @@ class SupervisedFrames:
 
         def loss_fn(model: nn.Module, rows: Rows) -> tuple[torch.Tensor, MetricSums]:
             is_action, labels = rows.pop("is_action"), rows.pop("labels", None)
-            losses = model(ForwardType.SUPERVISED, forward_inputs=rows).mean(-1)
-            losses = torch.where(is_action, losses, 0.0)
-            total = losses.sum()
-            metrics = {"imitation_loss": metric_pair(total.detach().double(), is_action.sum())}
-            if labels is not None:
-                metrics |= _metrics_of_labels(labels, losses.detach().double(), is_action)
+            losses, errors = self._evaluate(model, rows)
+            parts: list[torch.Tensor] = []
+            metrics: MetricSums = {}
+            if losses is not None:
+                losses = torch.where(is_action, losses.mean(-1), 0.0)
+                total = losses.sum()
+                parts.append(total * (self.vla_loss_weight * weight) / num_actions)
+                metrics["imitation_loss"] = metric_pair(total.detach().double(), is_action.sum())
+                if labels is not None:
+                    metrics |= _metrics_of_labels(labels, losses.detach().double(), is_action)
+            if errors is not None:
+                total = errors.sum()
+                parts.append(total * weight / self.batch_size)
+                count = torch.tensor(float(len(errors)))
+                metrics["reconstruction_loss"] = metric_pair(total.detach().double(), count)
             # The engine averages over ranks what is a share of a mean over all of them.
-            return total * weight / num_actions * self.engine.world_size, metrics
+            return torch.stack(parts).sum() * self.engine.world_size, metrics
 
         return self.engine.forward_backward(self.micro_batches(number), Pass.whole(loss_fn))
+
+    def _evaluate(self, model: nn.Module, rows: Rows) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return losses of actions [n, H, A] and errors [n] of a token's reconstruction; None is not learned."""
+        if not self.learns_token:
+            return model(ForwardType.SUPERVISED, forward_inputs=rows), None
+        found: Reconstruction = model(ForwardType.RECONSTRUCTION, forward_inputs=rows)
+        return found.losses, found.errors
 
     def micro_batches(self, number: int) -> list[Rows]:
         """Return this rank's share of a batch in parts, on the engine's device."""

@@ -165,8 +165,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{SOURCE}/gr00t.py",
-        "PublishedWeights(folder, tied=_TIED, unused=UNUSED)",
-        "PublishedWeights(folder, unused=UNUSED)",
+        "finish_flow(policy, folder, tied=_TIED, unused=UNUSED)",
+        "finish_flow(policy, folder, unused=UNUSED)",
         GR00T,
         "tied embeddings are not found",
     ),

@@ -115,7 +115,7 @@ FAULTS: list[Fault] = [
     Fault(REFINER, "inputs[PROPOSAL].flatten(1) * inputs[KEPT]", "inputs[PROPOSAL].flatten(1)", REFINED, "no dropout"),
     Fault(REFINER, ">= self.dropout", ">= 0.0", REFINED, "nothing is hidden"),
     Fault(REFINER, "action_scale=keys.action_scale,", "", REFINED, "actions have no scale"),
-    Fault(REFINER, '"features": prefix.mean().float(),', '"features": 0 * prefix.mean(),', REFINED, "no features"),
+    Fault(REFINER, '"features": flow.features(prefix),', '"features": 0 * prefix.mean(),', REFINED, "no features"),
     Fault(
         "rlinf/algorithms/rlt.py",
         "self.cfg.bc_weight * distance.sum()",

@@ -121,6 +121,37 @@ def test_a_policy_of_labels_is_one_that_is_asked_for_good_actions() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("paths", ["/a", [{"dataset_path": "/a", "weight": 1.0}]])
+def test_a_token_is_learned_from_frames_next_to_the_flow(paths: Any) -> None:
+    recipe = yaml.safe_load(VALUE)
+    recipe["runner"] |= {"val_check_interval": -1}
+    recipe["data"] = {"train_data_paths": paths}
+    recipe["actor"]["optim"].pop("value_lr")
+    sizes = {"rlt_alpha": 0.5, "rlt_input_dim": 2048, "rlt_embed_dim": 1024, "rlt_prefix_seq_len": 900}
+    recipe["actor"]["model"] = {
+        "model_type": "openpi",
+        "model_path": "/model",
+        "num_action_chunks": 5,
+        "action_dim": 7,
+        "openpi": {
+            "config_name": "pi05_maniskill",
+            "use_rlt": True,
+            "rlt_image_only": True,
+            "rlt_use_mask": True,
+            **sizes,
+        },
+    }
+    result = migrate_recipe(recipe)
+    assert (result.outcome, result.missing) == ("reduced", []), (result.problems, result.to_fill_in)
+    assert [key for key, _ in result.lost] == ["actor.model.openpi.rlt_image_only"]
+    assert result.recipe["actor"]["model"]["use_rlt"] is True
+    wanted = {"vla_loss_weight": 0.5, "embed_dim": 1024, "prefix_seq_len": 900}
+    assert result.recipe["actor"]["model"]["rl_token"] == wanted
+    assert result.recipe["data"]["path"] == "/a"
+    recipe["actor"]["model"]["openpi"] |= {"use_rlt": False}
+    assert "rl_token" not in migrate_recipe(recipe).recipe["actor"]["model"]
+
+
 def test_a_reward_model_learns_from_data_sets_that_were_collected() -> None:
     recipe = yaml.safe_load(VALUE)
     recipe["data"] = {"train_data_paths": "train.pt", "val_data_paths": "val.pt", "num_workers": 4}

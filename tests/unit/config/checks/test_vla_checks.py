@@ -21,6 +21,7 @@ PI = {f"{MODEL}.model_type": "openpi", f"{MODEL}.variant": "pi0", f"{MODEL}.stat
 STEERED = PI | SAC
 RLT = {"algorithm": {"adv_type": "rlt_td3", "loss_type": "rlt_td3"}}
 REFINED = STEERED | RLT | {f"{MODEL}.refine_actions": True}
+TOKEN = {f"{MODEL}.use_rlt": True}
 ODE, LEARNED = ({f"{MODEL}.noise_method": method} for method in ("flow_ode", "flow_noise"))
 ONE = {f"{MODEL}.noise_steps": "one"}
 NFT = {"algorithm": {"adv_type": "raw", "loss_type": "embodied_nft"}}
@@ -103,6 +104,19 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (STEERED | {f"{MODEL}.action_policy": {"activation": "tanh"}}, f"{MODEL}.action_policy", "without"),
     (REFINED | {f"{MODEL}.noise_policy": {"image_size": 32}}, f"{MODEL}.noise_policy", "with actor.model.refine"),
     (PI | {f"{MODEL}.refine_actions": True}, f"{MODEL}.refine_actions", "without actor.model.add_q_head"),
+    (PI | TOKEN, f"{MODEL}.use_rlt", "seen by policies with actor.model.add_q_head and refine_actions"),
+    (STEERED | TOKEN, f"{MODEL}.use_rlt", "Set it to false"),
+    (REFINED | {f"{MODEL}.rl_token": {"num_heads": 4}}, f"{MODEL}.rl_token", "without actor.model.use_rlt"),
+    (
+        REFINED | TOKEN | {f"{MODEL}.rl_token": {"vla_loss_weight": 0.5}},
+        f"{MODEL}.rl_token.vla_loss_weight",
+        "by loss_type=rlt_td3",
+    ),
+    (
+        REFINED | TOKEN | {f"{MODEL}.rl_token": {"embed_dim": 30, "num_heads": 4}},
+        f"{MODEL}.rl_token.embed_dim",
+        "Set it to 32",
+    ),
     (PI | {CHUNKING: {"inference_delay": 2}}, f"{CHUNKING}.inference_delay", f"without {CHUNKING}.enabled"),
     (REAL_TIME | {CHUNKING: {"enabled": True, "inference_delay": 4}}, f"{CHUNKING}.inference_delay", "3 or less"),
     (
@@ -160,6 +174,7 @@ FITTING = {
     "nft of adapters": PI | NFT | {f"{MODEL}.is_lora": True},
     "steered": STEERED,
     "refined": REFINED,
+    "refined by a token": REFINED | TOKEN | {f"{MODEL}.rl_token": {"embed_dim": 32, "num_heads": 4}},
     "real time": REAL_TIME,
     "compiled": PI | {"rollout": {"enable_torch_compile": True, "enable_offload": True}},
     "graphs": {"rollout": {"enable_torch_compile": True, "enable_cuda_graph": True}},
@@ -175,6 +190,7 @@ def test_what_fits_passes(recipe: Callable[[dict[str, Any]], Any], changes: dict
     validate_cfg(recipe(OFT | changes))
 
 
+STAGE_ONE, JOINT = "pixel_reach_rlt_stage1_sft_openpi_tiny", "actor.model.rl_token.vla_loss_weight=0.5"
 OFT_SFT, CENTER = "langpick_sft_oft_tiny", "actor.model.center_crop=true"
 GUIDED = "metaworld_mt3_sft_openpi_tiny"
 LABELS = "data.advantage_tag=q30"
@@ -195,6 +211,10 @@ LABELS = "data.advantage_tag=q30"
         (OFT_SFT, ["data.augmentation.crop_area=0.9"], "center_crop: received false; with data.augmentation"),
         (OFT_SFT, ["data.augmentation.crop_area=0.8", CENTER], "crop_area: received 0.8; actor.model.center_crop"),
         ("pixel_reach_iql_cnn", ["data.advantage_tag=x"], "data.advantage_tag: is not used"),
+        (STAGE_ONE, [LABELS], "data.advantage_tag: is not used with actor.model.rl_token.vla_loss_weight=0"),
+        (STAGE_ONE, ["actor.model.freeze=[vision]"], "freeze: received ['vision']; not used with actor.model.rl_token"),
+        (STAGE_ONE, ["actor.model.is_lora=true"], "is_lora: received True; not used with actor.model.rl_token"),
+        (STAGE_ONE, ["actor.model.is_lora=true", JOINT], "is_lora: received true; with actor.model.use_rlt all"),
         (
             "pixel_reach_ppo_openpi_tiny",
             ["actor.model.guidance={type: positive, scale: 2.0}"],
@@ -221,6 +241,7 @@ def test_keys_that_fine_tuning_does_not_read_are_refused(recipe: str, overrides:
         ("langpick_grpo_openpi_tiny", ["actor.model.guidance.type=positive"]),
         (OFT_SFT, ["data.augmentation={crop_area: 0.9, saturation: 0.2, hue: 0.05}", CENTER]),
         (GUIDED, ["data.augmentation.crop_area=0.8"]),
+        (STAGE_ONE, [JOINT, LABELS, "actor.model.freeze=[vision]"]),
     ],
 )
 def test_keys_that_fine_tuning_reads_pass(recipe: str, overrides: list[str]) -> None:

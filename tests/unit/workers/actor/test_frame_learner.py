@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from rlinf.config.schema.env import EnvSectionConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.runner import RunnerConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
-from rlinf.config.schema.vla import OpenVLAOFTConfig, PiConfig, VLAConfig
+from rlinf.config.schema.vla import OpenVLAOFTConfig, PiConfig, RLTokenConfig, VLAConfig
 from rlinf.errors import AlgorithmError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_policy
@@ -29,16 +30,21 @@ pytest.importorskip("transformers")
 SHAPE = TinyShape(image_size=16, patch_size=8, action_dim=2, state_dim=2, num_bins=16, words=("task 0", "task 1"))
 KEYS: dict[str, Any] = {"action_dim": 2, "num_action_chunks": 2, "max_prompt_length": 24}
 KINDS = ["pi0", "tokens", "l1"]
+WEIGHTS = {"token": 0.0, "joint": 0.5}
+"""Of a flow's own loss next to that of the token that is learned."""
 
 
 def make_model(folder: Path, kind: str) -> VLAConfig:
     """Write a tiny model of random weights, unless it is there, and return its keys."""
     cfg: VLAConfig
-    if kind == "pi0":
+    if kind in ("pi0", *WEIGHTS):
         sizes: dict[str, Any] = {"variant": "pi0", "state_dim": 2, "horizon": 3, "num_steps": 2}
+        if kind in WEIGHTS:
+            token = RLTokenConfig(vla_loss_weight=WEIGHTS[kind], num_heads=4, prefix_seq_len=32, mlp_ratio=2.0)
+            sizes |= {"use_rlt": True, "rl_token": token}
         cfg = PiConfig(model_type="openpi", model_path=str(folder), noise_method="flow_ode", **KEYS, **sizes)
         if not folder.exists():
-            write_tiny_pi(folder, SHAPE, cfg)
+            write_tiny_pi(folder, SHAPE, replace(cfg, use_rlt=False))
         return cfg
     cfg = OpenVLAOFTConfig(model_type="openvla_oft", model_path=str(folder), head=kind, **KEYS)
     if not folder.exists():
@@ -86,7 +92,21 @@ def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
     assert learner.update(9)["frames"] == 13
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_a_token_is_learned_by_reconstruction(kind: str, tmp_path: Path) -> None:
+    learner = make_learner(tmp_path, kind)
+    before = weights(learner)
+    records = [learner.update(step) for step in range(1, 6)]
+    losses = [record["reconstruction_loss"] for record in records]
+    assert losses[-1] < 0.5 * losses[0], losses
+    assert ("imitation_loss" in records[0]) == (kind == "joint")
+    after = weights(learner)
+    changed = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
+    assert {name for name in after if name.startswith("rlt_module.")} <= changed
+    assert any(not name.startswith("rlt_module.") for name in changed) == (kind == "joint")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *WEIGHTS])
 def test_micro_batches_and_ranks_share_one_loss(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = losses_of_rank(make_learner(tmp_path, kind, micro=16), 4, 0, 1, monkeypatch)
     (parts,) = losses_of_rank(make_learner(tmp_path, kind, micro=4), 4, 0, 1, monkeypatch)
@@ -95,12 +115,13 @@ def test_micro_batches_and_ranks_share_one_loss(kind: str, tmp_path: Path, monke
     assert sum(ranks) / 2 == pytest.approx(whole, rel=1e-5)
 
 
-def test_a_resumed_learner_makes_the_same_updates(tmp_path: Path) -> None:
-    learner = make_learner(tmp_path, "pi0")
+@pytest.mark.parametrize("kind", ["pi0", "token"])
+def test_a_resumed_learner_makes_the_same_updates(kind: str, tmp_path: Path) -> None:
+    learner = make_learner(tmp_path, kind)
     learner.update(1)
     learner.save(tmp_path / "saved")
     expected = learner.update(2)
-    again = make_learner(tmp_path, "pi0")
+    again = make_learner(tmp_path, kind)
     again.load(tmp_path / "saved")
     assert again.update(2) == expected
     assert_same(weights(again), weights(learner), atol=0, rtol=0)
