@@ -254,9 +254,20 @@ class MetaWorldEnvConfig(EnvConfig):
     ``ml10`` or ``ml45`` for those of one of its splits, or ``mt3`` for three tasks to learn from images in minutes."""
     task_split: Literal["train", "test"] = "train"
     """Of ``ml10`` and ``ml45``: the tasks to learn from, or the five that are kept from training."""
+    task_per_episode: bool = False
+    """The start state of an episode names its task, too, whose simulation is built where another task was before, in
+    about 0.3 s; otherwise each group of environments keeps one task, and there are as many groups for each."""
+    task_sentences: Literal["own", "paper"] = "own"
+    """How tasks are said: in words of ours, or in those of Meta-World's paper, which ``lerobot/metaworld_mt50`` and
+    policies that were trained on it have."""
     num_goals: PositiveInt | None = None
     """Start states of each task, that is positions of objects and goal; Meta-World's benchmarks have 50. null samples
     ever new ones."""
+    num_settle_steps: NonNegativeInt = 0
+    """Actions without a motion after a reset; published policies begin after 16."""
+    reward_shaping: bool = True
+    """Meta-World's own reward, which leads to success, and ends no episode; otherwise the reward is 1 with success,
+    which ends the episode."""
     action_convention: Literal["native", "padded"] = "native"
     """How policies and data sets say an action: ``native``, Meta-World's four numbers; ``padded``, seven, of which the
     fourth to sixth mean nothing, as OpenVLA has them. Of both the last closes the gripper at 1 and opens it at -1."""
@@ -478,7 +489,7 @@ class GuestEnvConfig(GuestProcessConfig):
     """Arguments of the adapter."""
 
 
-CalvinScene = Literal["A", "B", "C", "D"]
+CalvinScene = Literal["A", "B", "C", "D", "ABC", "ABCD"]
 CalvinCamera = Literal["static", "gripper"]
 
 
@@ -491,9 +502,13 @@ class CalvinEnvConfig(GuestProcessConfig):
     source_path: str | None = None
     """The folder of mees/calvin_env; null is what the environment variable RLINF_CALVIN_ENV names."""
     scene: CalvinScene = "D"
-    """Which of the four tables; published policies learn on the others and are evaluated on D."""
+    """Which of the four tables; published policies learn on the others and are evaluated on D. Of several, each group
+    of environments keeps one: the first group the first, and so on around."""
     chain_length: Annotated[int, Ge(1), Le(5)] = 5
     """How many tasks of a chain an episode has; with 1 an episode is one task."""
+    max_task_steps: PositiveInt | None = 360
+    """Steps that a policy has for each task, after which the episode is truncated; null sets no limit but that of the
+    episode."""
     first_tasks: list[str] | None = None
     """Of the 1,000 published chains, play those that begin with one of these tasks; null plays all."""
     cameras: list[CalvinCamera] = field(default_factory=lambda: ["static", "gripper"])
@@ -502,6 +517,9 @@ class CalvinEnvConfig(GuestProcessConfig):
     """Height and width of the static camera's images in pixels."""
     wrist_image_size: PositiveInt = 84
     """Height and width of the gripper camera's images in pixels."""
+    joint_states: bool = True
+    """Whether ``states`` have the arm's joints and the gripper's command (eight numbers) behind where the hand is and
+    how far it is open (seven), which is all that published pi-0 and pi-0.5 read."""
     action_convention: Literal["native", "rlds"] = "native"
     """What the last number of policies and data sets says: ``native``, CALVIN's own, above 0 the gripper opens and else
     it closes; ``rlds``, above 0.5 it is open and else closed. Collected actions keep it."""

@@ -26,6 +26,8 @@ PACKAGES = ("pybullet",)
 
 MAX_TASK_STEPS = 360
 """Steps that the published evaluation gives a policy for each task."""
+NUM_HAND_STATES = 7
+"""Numbers of the state that tell of the hand: position, orientation, and how far the gripper is open."""
 
 _CAMERAS = {"static": "main_images", "gripper": "wrist_images"}
 
@@ -33,25 +35,31 @@ _CAMERAS = {"static": "main_images", "gripper": "wrist_images"}
 def make(
     *,
     render: bool,
+    group: int = 0,
     source_path: str,
     scene: str,
     first_tasks: list[str] | None = None,
     chain_length: int = CHAIN_LENGTH,
+    max_task_steps: int | None = MAX_TASK_STEPS,
     cameras: list[str],
     image_size: int,
     wrist_image_size: int,
+    joint_states: bool = True,
 ) -> CalvinChainEnv:
     """Build one environment.
 
     Args:
         render: Whether a video is wanted; the static camera renders it anyway.
+        group: The environment's group, which says which of several tables it has.
         source_path: Folder with ``calvin_env``, ``conf`` and ``data``.
-        scene: ``A``, ``B``, ``C`` or ``D``.
+        scene: ``A``, ``B``, ``C`` or ``D``, or several.
         first_tasks: Chains that begin with one of these are played; None plays all.
         chain_length: How many tasks of each chain are played.
+        max_task_steps: Steps for each task; None sets no limit.
         cameras: ``static``, ``gripper``, or both.
         image_size: Height and width of the static camera's images.
         wrist_image_size: Height and width of the gripper camera's images.
+        joint_states: Whether states tell of the arm's joints, too.
 
     Raises:
         ValueError: The folder is not there, or no chain begins with these tasks.
@@ -64,11 +72,21 @@ def make(
         )
     sizes = {"static": image_size, "gripper": wrist_image_size}
     # The static camera is always there: it renders videos.
-    simulator = build_simulator(source, scene, {name: sizes[name] for name in ("static", "gripper")})
+    simulator = build_simulator(
+        source, scene[group % len(scene)], {name: sizes[name] for name in ("static", "gripper")}
+    )
     chains = chains_that_begin(first_tasks)
     if not chains:
         raise ValueError(f"first_tasks: no chain begins with one of {first_tasks}")
-    return CalvinChainEnv(simulator, load_oracle(source), chains=chains, chain_length=chain_length, cameras=cameras)
+    return CalvinChainEnv(
+        simulator,
+        load_oracle(source),
+        chains=chains,
+        chain_length=chain_length,
+        max_task_steps=max_task_steps,
+        cameras=cameras,
+        joint_states=joint_states,
+    )
 
 
 class CalvinChainEnv:
@@ -77,24 +95,35 @@ class CalvinChainEnv:
     An action has seven numbers in [-1, 1], 30 times a second: motion (1 is 2 cm), rotation (1 is 0.05 rad), and the
     gripper, which a positive number opens and any other closes. A task that is solved gives the reward 1 and the next
     sentence; actions that were chosen for the sentence before, the rest of their chunk, are not executed. The last
-    task's success terminates the episode; a task that is not solved in 360 steps truncates it.
+    task's success terminates the episode; a task that is not solved in ``max_task_steps`` truncates it.
 
     Args:
         simulator: CALVIN's environment, which has not rendered yet.
         oracle: CALVIN's tasks, which compare two infos.
         chains: A seed names one of these: ``seed % len(chains)``.
         chain_length: How many tasks of each are played.
+        max_task_steps: Steps for each task; None sets no limit.
         cameras: Those that observations show.
+        joint_states: Whether states tell of the arm's joints, too.
     """
 
     action_low = np.full(7, -1.0, np.float32)
     action_high = np.full(7, 1.0, np.float32)
 
     def __init__(
-        self, simulator: Any, oracle: Any, *, chains: list[Any], chain_length: int, cameras: list[str]
+        self,
+        simulator: Any,
+        oracle: Any,
+        *,
+        chains: list[Any],
+        chain_length: int,
+        max_task_steps: int | None,
+        cameras: list[str],
+        joint_states: bool,
     ) -> None:
         self._env, self._oracle, self._chains, self._shown = simulator, oracle, chains, list(cameras)
-        self._chain_length = chain_length
+        self._chain_length, self._max_task_steps = chain_length, max_task_steps
+        self._num_states = None if joint_states else NUM_HAND_STATES
         # Without cameras the simulator's own steps render nothing.
         self._cameras = {camera.name: camera for camera in simulator.cameras}
         simulator.cameras = []
@@ -134,9 +163,12 @@ class CalvinChainEnv:
             return self.row, 0.0, False, False, False
         info = self._env.step(relative_action(action))[3]
         self._task_steps += 1
+        if self._num_solved == len(self._tasks):
+            # The host goes on after the end (ignore_terminations): nothing is left to earn.
+            return self.row, 0.0, True, False, True
         task = self._tasks[self._num_solved]
         if not self._oracle.get_task_info_for_set(self._info, info, {task}):
-            return self.row, 0.0, False, self._task_steps >= MAX_TASK_STEPS, False
+            return self.row, 0.0, False, self._task_steps == self._max_task_steps, False
         self._num_solved += 1
         is_over = self._num_solved == len(self._tasks)
         if not is_over:
@@ -145,9 +177,9 @@ class CalvinChainEnv:
         return self.row, 1.0, is_over, False, is_over
 
     def row(self) -> Row:
-        """Return what is seen: ``states`` float32 [15], images uint8 [H, W, 3], the sentence."""
+        """Return what is seen: ``states`` float32 [15] or [7], images uint8 [H, W, 3], the sentence."""
         images = {_CAMERAS[name]: self._image(name) for name in self._shown}
-        states = self._env.get_state_obs()["robot_obs"].astype(np.float32)
+        states = self._env.get_state_obs()["robot_obs"][: self._num_states].astype(np.float32)
         # After the end the last sentence stays.
         task = self._tasks[min(self._num_solved, len(self._tasks) - 1)]
         return {"states": states, **images, "task_descriptions": SENTENCES[task]}

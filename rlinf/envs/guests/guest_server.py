@@ -123,7 +123,13 @@ def build_rows(content: dict[str, Any]) -> GuestRows:
     if hasattr(module, "make_batch"):
         batch = module.make_batch(render=num_recorded > 0, **common, **content["episode"], **content["init_params"])
     else:
-        batch = Singles(module.make, num_recorded=num_recorded, init_params=content["init_params"], **common)
+        batch = Singles(
+            module.make,
+            num_recorded=num_recorded,
+            init_params=content["init_params"],
+            group_size=content["episode"]["group_size"],
+            **common,
+        )
     return GuestRows(batch, num_envs=num_envs, num_recorded=num_recorded)
 
 

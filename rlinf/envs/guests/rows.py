@@ -4,7 +4,8 @@ An adapter's module has one of two functions, called with the recipe's ``init_pa
 
 ``make(render, **init_params)`` returns one environment with ``action_low`` and ``action_high`` (arrays of ``A``
 numbers), ``reset(seed) -> row``, ``step(action) -> (row, reward, terminated, truncated, success)``, ``render() ->
-uint8 [H, W, 3] or None`` and ``close()``. A row is a dict of arrays and strings; ``success`` is None where the
+uint8 [H, W, 3] or None`` and ``close()``. Where ``make`` has an argument ``group``, it is the number of the
+environment's group among all of the recipe. A row is a dict of arrays and strings; ``success`` is None where the
 simulator does not say. In place of a row ``step`` may return a function that returns one: it is called before the
 environment goes on, and only where the row is looked at, which saves images within chunks. An environment may have
 ``begin_chunk()``, which is called before the first action of each chunk.
@@ -20,6 +21,7 @@ are ignored, too. ``init_params`` then has ``group_size`` and ``max_episode_step
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,13 +43,23 @@ class Singles:
         first_env: Index of the first of them among all of the recipe.
         num_recorded: Environments that render, counted from the first.
         init_params: Arguments of ``make``.
+        group_size: Neighbouring environments that are a group.
     """
 
     def __init__(
-        self, make: Callable[..., Any], *, num_envs: int, first_env: int, num_recorded: int, init_params: dict[str, Any]
+        self,
+        make: Callable[..., Any],
+        *,
+        num_envs: int,
+        first_env: int,
+        num_recorded: int,
+        init_params: dict[str, Any],
+        group_size: int = 1,
     ) -> None:
         self.first_env = first_env
-        self._envs = [make(render=row < num_recorded, **init_params) for row in range(num_envs)]
+        groups = [{"group": (first_env + row) // group_size} for row in range(num_envs)]
+        own = groups if "group" in inspect.signature(make).parameters else [{}] * num_envs
+        self._envs = [make(render=row < num_recorded, **init_params, **own[row]) for row in range(num_envs)]
         self._rows: list[Row] = [{} for _ in self._envs]
         self.action_low, self.action_high = self._envs[0].action_low, self._envs[0].action_high
 

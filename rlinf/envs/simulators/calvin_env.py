@@ -25,12 +25,12 @@ _ADAPTER = "calvin"
 
 
 class CalvinEnv(SingleEnvVectorEnv):
-    """PyBullet: ``states`` float32 [B, 15], ``main_images`` and ``wrist_images`` uint8 [B, H, W, 3], sentences.
+    """PyBullet: ``states`` float32 [B, 15] or [B, 7], images uint8 [B, H, W, 3], sentences.
 
     An episode is a chain of tasks, which a reset-state id names: with ``use_ordered_reset_state_ids`` an evaluation
     of 1,000 episodes plays each published chain once. Each task that is solved gives the reward 1, so that the
-    return is the number of tasks solved in a row; the last one's success ends the episode, as do 360 steps without
-    success.
+    return is the number of tasks solved in a row; the last one's success ends the episode, as do ``max_task_steps``
+    without success.
 
     Args:
         cfg: Its configuration.
@@ -49,9 +49,11 @@ class CalvinEnv(SingleEnvVectorEnv):
             "scene": cfg.scene,
             "first_tasks": cfg.first_tasks,
             "chain_length": cfg.chain_length,
+            "max_task_steps": cfg.max_task_steps,
             "cameras": cfg.cameras,
             "image_size": cfg.image_size,
             "wrist_image_size": cfg.wrist_image_size,
+            "joint_states": cfg.joint_states,
         }
         arguments = guest_arguments(cfg, _ADAPTER, params)
         super().__init__(cfg, num_envs=num_envs, first_env=first_env, **arguments)

@@ -43,5 +43,9 @@ class MujocoCameras:
     def close(self) -> None:
         """Free the renderers."""
         for renderer in self._renderers.values():
+            # MuJoCo would free what a renderer has drawn with after its OpenGL context, and so in that of another one.
+            renderer._gl_context.make_current()
+            renderer._mjr_context.free()
+            renderer._mjr_context = None
             renderer.close()
         self._renderers = {}

@@ -28,9 +28,33 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rlinf/envs/guests/calvin.py",
-        "self._task_steps >= MAX_TASK_STEPS",
-        "self._task_steps > MAX_TASK_STEPS",
+        "self._task_steps == self._max_task_steps",
+        "self._task_steps - 1 == self._max_task_steps",
         "a task has one step more",
+    ),
+    _fault(
+        "rlinf/envs/guests/calvin.py",
+        "scene[group % len(scene)]",
+        "scene[0]",
+        "all groups have the first table",
+    ),
+    _fault(
+        "rlinf/envs/guests/calvin.py",
+        "            return self.row, 0.0, True, False, True\n",
+        "            return self.row, 1.0, True, False, True\n",
+        "what is done behind the end earns more",
+    ),
+    _fault(
+        "rlinf/envs/guests/calvin.py",
+        "None if joint_states else NUM_HAND_STATES",
+        "None",
+        "states tell of the joints where the policy has no room for them",
+    ),
+    _fault(
+        "rlinf/envs/guests/rows.py",
+        "(first_env + row) // group_size}",
+        "first_env + row}",
+        "environments of a group are built unlike",
     ),
     _fault(
         "rlinf/envs/guests/calvin.py",

@@ -17,6 +17,7 @@ _TESTS = {
         "tests/unit/envs/simulators/metaworld/test_metaworld_single.py",
         "tests/unit/envs/simulators/metaworld/test_metaworld_env.py",
     ),
+    "simulators/mujoco_cameras.py": ("tests/unit/envs/simulators/test_mujoco_cameras.py",),
     "simulators/metaworld/metaworld_env.py": ("tests/unit/envs/simulators/metaworld/test_metaworld_env.py",),
     "simulators/metaworld/metaworld_expert.py": ("tests/unit/envs/simulators/metaworld/test_metaworld_expert.py",),
     "simulators/frankasim/frankasim_arm.py": (
@@ -233,7 +234,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "simulators/metaworld/metaworld_single.py",
-        "np.eye(num_tasks, dtype=np.float32)[task_number]",
+        "np.eye(num_tasks, dtype=np.float32)[number]",
         "np.eye(num_tasks, dtype=np.float32)[0]",
         "tasks learned together cannot be told apart",
     ),
@@ -284,6 +285,48 @@ FAULTS: list[Fault] = [
         "return seed // num_tasks % num_goals",
         "return seed % num_goals",
         "a task that groups share misses some of its start states",
+    ),
+    _fault(
+        "simulators/mujoco_cameras.py",
+        "            renderer._mjr_context.free()\n            renderer._mjr_context = None\n",
+        "",
+        "closing the cameras of one scene takes the textures of another",
+    ),
+    _fault(
+        "simulators/metaworld/metaworld_single.py",
+        "        number = seed % self._num_tasks\n",
+        "        number = seed // self._num_tasks % self._num_tasks\n",
+        "start states in order do not go through all tasks first",
+    ),
+    _fault(
+        "simulators/metaworld/metaworld_single.py",
+        "            self._number, self._env = number, self._build(number)\n",
+        "            self._env = self._build(number)\n",
+        "the task of the first episode is built again at each reset, and others are taken for it",
+    ),
+    _fault(
+        "simulators/metaworld/metaworld_single.py",
+        "reward, terminated = float(is_success), is_success",
+        "reward = float(is_success)",
+        "an episode goes on behind its success",
+    ),
+    _fault(
+        "simulators/metaworld/metaworld_single.py",
+        "        for _ in range(self._num_settle_steps):\n",
+        "        for _ in range(0):\n",
+        "episodes begin before things lie still",
+    ),
+    _fault(
+        "simulators/metaworld/metaworld_env.py",
+        '"rewards_success": not cfg.reward_shaping,',
+        '"rewards_success": cfg.reward_shaping,',
+        "reward shaping is off where it is asked for",
+    ),
+    _fault(
+        "simulators/metaworld/metaworld_expert.py",
+        'env.task_sentences == "paper"',
+        "False",
+        "the expert does the wrong one of two tasks that are said alike",
     ),
     _fault(
         "simulators/metaworld/metaworld_expert.py",

@@ -15,13 +15,15 @@ class MetaWorldEnv(SingleEnvVectorEnv):
     ``main_images`` uint8 [B, H, W, 3].
 
     Actions are 4 numbers in [-1, 1] (hand displacement, gripper). Object and goal positions are sampled anew at each
-    reset from the reset-state id. An episode never terminates; success is recorded.
+    reset from the reset-state id. An episode never terminates; success is recorded. Without ``reward_shaping`` success
+    is the reward, and terminates.
 
     With ``task_name: mt10`` or ``mt50`` group ``g`` of the environments has the task ``g % T`` of the benchmark's
     ``T``, and keeps it; without images a one-hot of the task is appended to ``states``, which are then [B, 39 + T].
     So it is with ``ml10`` and ``ml45`` and the tasks of ``task_split``, without a one-hot, and ``states`` have zeros
     where the goal is. With ``num_goals`` a reset-state id names one of that number of start states of each task: ids in
-    order go through all tasks' first ones, then the second ones.
+    order go through all tasks' first ones, then the second ones. With ``task_per_episode`` the ids of one environment
+    name all of the tasks.
 
     Args:
         cfg: Its configuration.
@@ -48,6 +50,10 @@ class MetaWorldEnv(SingleEnvVectorEnv):
                 "image_size": cfg.image_size,
                 "is_light": cfg.render_quality == "light",
                 "shows_objects": cfg.show_objects,
+                "num_settle_steps": cfg.num_settle_steps,
+                "rewards_success": not cfg.reward_shaping,
+                "sentences": cfg.task_sentences,
+                "tasks_of_episodes": tasks if cfg.task_per_episode else None,
             },
             row_kwargs=[{"task_name": tasks[number], "task_number": number} for number in numbers],
         )

@@ -21,7 +21,7 @@ class MetaWorldExpert:
         env: The environment's configuration; all tasks are known.
 
     Raises:
-        ConfigError: The environment shows images and not where the objects are.
+        ConfigError: The environment shows images and not where the objects are, or says two tasks alike.
     """
 
     def __init__(self, env: EnvConfig) -> None:
@@ -29,6 +29,11 @@ class MetaWorldExpert:
             raise ConfigError(
                 f"the scripted policy metaworld reads where the objects are, which image_size={env.image_size} hides. "
                 "Set show_objects: true in the environment that it acts in."
+            )
+        if isinstance(env, MetaWorldEnvConfig) and env.task_sentences == "paper":
+            raise ConfigError(
+                "the scripted policy metaworld knows tasks by their sentences, and task_sentences=paper says two of "
+                "them alike. Set task_sentences: own in the environment that it acts in."
             )
         policies = require(
             "metaworld.policies",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from rlinf.envs.opengl import choose_opengl
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.metaworld.metaworld_rotation import use_plain_rotation
-from rlinf.envs.simulators.metaworld.metaworld_tasks import TASK_DESCRIPTIONS
+from rlinf.envs.simulators.metaworld.metaworld_tasks import PAPER_SENTENCES, TASK_DESCRIPTIONS
 from rlinf.envs.simulators.mujoco_cameras import MujocoCameras
 from rlinf.envs.single_env import SingleStep
 from rlinf.utils.optional import require
@@ -25,6 +26,8 @@ _NUM_PROPRIO = 4
 """Numbers of the state that tell of the robot itself: the hand's position and the opening of the gripper."""
 _GOAL = slice(36, 39)
 """Where the state has the goal."""
+_REST = np.zeros(4, np.float32)
+"""An action without a motion."""
 # Time limits are VectorEnv's; Meta-World's own would end episodes after 500 steps.
 _NO_LIMIT = 2**62
 # Meta-World's reset runs the reset of the model twice (about 9 ms instead of 5). In these tasks the first pass moves
@@ -61,6 +64,9 @@ class MetaWorldSingleEnv:
         hides_goal: Whether ``states`` have zeros where the goal is.
         goals: Numbers of tasks and of start states of each that reset-state ids go through; None lets each id name
             another.
+        num_settle_steps: Actions without a motion after a reset.
+        rewards_success: Whether success is the reward, and ends an episode; otherwise the reward is Meta-World's own.
+        sentences: ``own`` or ``paper``.
     """
 
     def __init__(
@@ -74,6 +80,9 @@ class MetaWorldSingleEnv:
         shows_objects: bool,
         hides_goal: bool = False,
         goals: tuple[int, int] | None = None,
+        num_settle_steps: int = 0,
+        rewards_success: bool = False,
+        sentences: str = "own",
     ) -> None:
         if render or image_size:
             choose_opengl()
@@ -100,7 +109,8 @@ class MetaWorldSingleEnv:
         self._env = env
         self._base_reset = MujocoEnv.reset
         self._reset_twice = task_name in _TASKS_RESET_TWICE
-        self._description = TASK_DESCRIPTIONS[task_name]
+        self._description = (PAPER_SENTENCES if sentences == "paper" else TASK_DESCRIPTIONS)[task_name]
+        self._num_settle_steps, self._rewards_success = num_settle_steps, rewards_success
         self._task_code = task_code
         self._camera = _Camera(env, image_size, is_light=is_light) if image_size else None
         self._shows_objects, self._hides_goal, self._goals = shows_objects, hides_goal, goals
@@ -110,6 +120,8 @@ class MetaWorldSingleEnv:
     def reset(self, seed: int) -> Any:
         """Start an episode whose object and goal positions are sampled from ``seed``; return the observation."""
         obs = self._begin(seed)
+        for _ in range(self._num_settle_steps):
+            obs = self._env.step(_REST)[0]
         if self._camera is not None:
             self._camera.place_marks()
         return obs
@@ -138,7 +150,10 @@ class MetaWorldSingleEnv:
     def step(self, action: Any) -> SingleStep:
         """Execute one action."""
         obs, reward, terminated, truncated, info = self._env.step(action)
-        return obs, float(reward), bool(terminated), bool(truncated), bool(info["success"])
+        is_success = bool(info["success"])
+        if self._rewards_success:
+            reward, terminated = float(is_success), is_success
+        return obs, float(reward), bool(terminated), bool(truncated), is_success
 
     def observe(self, raw: Any) -> dict[str, Any]:
         """Return ``states`` and ``task_descriptions``, and render the image, which is done only here.
@@ -182,6 +197,44 @@ class MetaWorldSingleEnv:
         if self._shows_objects:
             row["objects"] = _numbers(size)
         return gymnasium.spaces.Dict(row)
+
+
+class MetaWorldTasks:
+    """One of several tasks at a time: reset-state ids name them, and go through all tasks' first start states first.
+
+    Args:
+        num_tasks: How many there are.
+        build: Called with a task's number; returns its environment.
+    """
+
+    def __init__(self, num_tasks: int, build: Callable[[int], MetaWorldSingleEnv]) -> None:
+        self._num_tasks, self._build = num_tasks, build
+        self._number, self._env = 0, build(0)
+        self.action_space, self.observation_space = self._env.action_space, self._env.observation_space
+
+    def reset(self, seed: int) -> Any:
+        """Start an episode of the task that ``seed`` names; return the observation."""
+        number = seed % self._num_tasks
+        if number != self._number:
+            self._env.close()
+            self._number, self._env = number, self._build(number)
+        return self._env.reset(seed)
+
+    def step(self, action: Any) -> SingleStep:
+        """Execute one action."""
+        return self._env.step(action)
+
+    def observe(self, raw: Any) -> dict[str, Any]:
+        """See ``MetaWorldSingleEnv``."""
+        return self._env.observe(raw)
+
+    def render(self) -> Frame | None:
+        """Return the present image, uint8 [H, W, 3]."""
+        return self._env.render()
+
+    def close(self) -> None:
+        """Free the simulator."""
+        self._env.close()
 
 
 class _Camera:
@@ -229,7 +282,11 @@ def make_metaworld_env(
     shows_objects: bool = False,
     hides_goal: bool = False,
     goals: tuple[int, int] | None = None,
-) -> MetaWorldSingleEnv:
+    num_settle_steps: int = 0,
+    rewards_success: bool = False,
+    sentences: str = "own",
+    tasks_of_episodes: tuple[str, ...] | None = None,
+) -> MetaWorldSingleEnv | MetaWorldTasks:
     """Build one environment.
 
     Args:
@@ -242,18 +299,29 @@ def make_metaworld_env(
         shows_objects: Whether observations with images have ``objects``.
         hides_goal: Whether ``states`` have zeros where the goal is.
         goals: See ``MetaWorldSingleEnv``.
+        num_settle_steps: Actions without a motion after a reset.
+        rewards_success: Whether success is the reward.
+        sentences: ``own`` or ``paper``.
+        tasks_of_episodes: Tasks of which each episode has one, in place of ``task_name``; None keeps that.
 
     Raises:
         MissingPackageError: Meta-World is not installed.
     """
-    code = np.eye(num_tasks, dtype=np.float32)[task_number] if num_tasks > 1 else np.zeros(0, np.float32)
-    return MetaWorldSingleEnv(
-        task_name,
-        task_code=code,
-        render=render,
-        image_size=image_size,
-        is_light=is_light,
-        shows_objects=shows_objects,
-        hides_goal=hides_goal,
-        goals=goals,
-    )
+
+    def build(number: int) -> MetaWorldSingleEnv:
+        code = np.eye(num_tasks, dtype=np.float32)[number] if num_tasks > 1 else np.zeros(0, np.float32)
+        return MetaWorldSingleEnv(
+            task_name if tasks_of_episodes is None else tasks_of_episodes[number],
+            task_code=code,
+            render=render,
+            image_size=image_size,
+            is_light=is_light,
+            shows_objects=shows_objects,
+            hides_goal=hides_goal,
+            goals=goals,
+            num_settle_steps=num_settle_steps,
+            rewards_success=rewards_success,
+            sentences=sentences,
+        )
+
+    return build(task_number) if tasks_of_episodes is None else MetaWorldTasks(len(tasks_of_episodes), build)

@@ -61,6 +61,60 @@ TASK_DESCRIPTIONS: dict[str, str] = {
 }
 """In the order of Meta-World's MT50."""
 
+PAPER_SENTENCES: dict[str, str] = {
+    "assembly-v3": "Pick up a nut and place it onto a peg",
+    "basketball-v3": "Dunk the basketball into the basket",
+    "bin-picking-v3": "Grasp the puck from one bin and place it into another bin",
+    "box-close-v3": "Grasp the cover and close the box with it",
+    "button-press-topdown-v3": "Press a button from the top",
+    "button-press-topdown-wall-v3": "Bypass a wall and press a button from the top",
+    "button-press-v3": "Press a button",
+    "button-press-wall-v3": "Bypass a wall and press a button",
+    "coffee-button-v3": "Push a button on the coffee machine",
+    "coffee-pull-v3": "Pull a mug from a coffee machine",
+    "coffee-push-v3": "Push a mug under a coffee machine",
+    "dial-turn-v3": "Rotate a dial 180 degrees",
+    "disassemble-v3": "Pick a nut out of a peg",
+    "door-close-v3": "Close a door with a revolving joint",
+    "door-lock-v3": "Lock the door by rotating the lock clockwise",
+    "door-open-v3": "Open a door with a revolving joint",
+    "door-unlock-v3": "Unlock the door by rotating the lock counter-clockwise",
+    "hand-insert-v3": "Insert the gripper into a hole",
+    "drawer-close-v3": "Push and close a drawer",
+    "drawer-open-v3": "Open a drawer",
+    "faucet-open-v3": "Rotate the faucet counter-clockwise",
+    "faucet-close-v3": "Rotate the faucet clockwise",
+    "hammer-v3": "Hammer a screw on the wall",
+    "handle-press-side-v3": "Press a handle down sideways",
+    "handle-press-v3": "Press a handle down",
+    "handle-pull-side-v3": "Pull a handle up sideways",
+    "handle-pull-v3": "Pull a handle up",
+    "lever-pull-v3": "Pull a lever down 90 degrees",
+    "pick-place-wall-v3": "Pick a puck, bypass a wall and place the puck",
+    "pick-out-of-hole-v3": "Pick up a puck from a hole",
+    "pick-place-v3": "Pick and place a puck to a goal",
+    "plate-slide-v3": "Slide a plate into a cabinet",
+    "plate-slide-side-v3": "Slide a plate into a cabinet sideways",
+    "plate-slide-back-v3": "Get a plate from the cabinet",
+    "plate-slide-back-side-v3": "Get a plate from the cabinet sideways",
+    "peg-insert-side-v3": "Insert a peg sideways",
+    "peg-unplug-side-v3": "Unplug a peg sideways",
+    "soccer-v3": "Kick a soccer into the goal",
+    "stick-push-v3": "Grasp a stick and push a box using the stick",
+    "stick-pull-v3": "Grasp a stick and pull a box with the stick",
+    "push-v3": "Push the puck to a goal",
+    "push-wall-v3": "Bypass a wall and push a puck to a goal",
+    "push-back-v3": "Push the puck to a goal",
+    "reach-v3": "Reach a goal position",
+    "reach-wall-v3": "Bypass a wall and reach a goal",
+    "shelf-place-v3": "Pick and place a puck onto a shelf",
+    "sweep-into-v3": "Sweep a puck into a hole",
+    "sweep-v3": "Sweep a puck off the table",
+    "window-open-v3": "Push and open a window",
+    "window-close-v3": "Push and close a window",
+}
+"""As the paper says them (arXiv 1910.10897), and data sets with it; two tasks have the same sentence."""
+
 BENCHMARKS: dict[str, tuple[str, ...]] = {
     "mt3": ("button-press-topdown-v3", "door-close-v3", "drawer-close-v3"),
     "mt10": (
@@ -111,10 +165,11 @@ def tasks_of(cfg: MetaWorldEnvConfig) -> tuple[str, ...]:
     """
     tasks = _named_tasks(cfg)
     share = len(tasks) * cfg.group_size
-    if cfg.total_num_envs % share and len(tasks) > 1:
+    if cfg.total_num_envs % share and len(tasks) > 1 and not cfg.task_per_episode:
         raise ConfigError(
             f"env.*.total_num_envs={cfg.total_num_envs} does not share out evenly among the {len(tasks)} tasks of "
-            f"task_name={cfg.task_name} in groups of {cfg.group_size}; set it to a multiple of {share}."
+            f"task_name={cfg.task_name} in groups of {cfg.group_size}; set it to a multiple of {share}, or "
+            "task_per_episode to true."
         )
     if cfg.num_goals is not None:
         require_start_states(cfg, len(tasks) * cfg.num_goals)

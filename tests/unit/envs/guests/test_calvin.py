@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from calvin_simulator import FakeOracle, FakeSimulator
 
+from rlinf.envs.guests import calvin
 from rlinf.envs.guests.calvin import MAX_TASK_STEPS, CalvinChainEnv, make, relative_action, simulator_config
 from rlinf.envs.guests.calvin_chains import start_state, starts
 from rlinf.envs.guests.calvin_tasks import SENTENCES
@@ -20,7 +21,9 @@ def chain_env(steps: dict[str, int], **changes: Any) -> CalvinChainEnv:
     given: dict[str, Any] = {
         "chains": [(starts()[0], CHAIN), (starts()[1], CHAIN[::-1])],
         "chain_length": 3,
+        "max_task_steps": MAX_TASK_STEPS,
         "cameras": ["static", "gripper"],
+        "joint_states": True,
     }
     return CalvinChainEnv(FakeSimulator(), FakeOracle(steps), **{**given, **changes})
 
@@ -59,6 +62,43 @@ def test_each_task_has_360_steps() -> None:
     assert not any(truncated for _, _, truncated, _ in results[:719])
     env.reset(0)
     assert play(env, 1) == [(0.0, False, False, False)]
+
+
+def test_without_a_limit_a_task_has_the_whole_episode() -> None:
+    env = chain_env({"open_drawer": 700}, max_task_steps=None)
+    env.reset(0)
+    results = play(env, 700)
+    assert results[:699] == [(0.0, False, False, False)] * 699
+    assert results[699] == (1.0, False, False, False)
+
+
+def test_nothing_is_earned_behind_the_end_where_the_host_goes_on() -> None:
+    env = chain_env({"open_drawer": 1}, chain_length=1)
+    env.reset(0)
+    assert play(env, 3) == [(1.0, True, False, True), (0.0, True, False, True), (0.0, True, False, True)]
+    assert env.row()["states"][0] == 3
+
+
+def test_states_are_those_of_the_hand_alone_where_the_recipe_says_so() -> None:
+    assert chain_env({}, joint_states=False).reset(0)["states"].shape == (7,)
+    assert chain_env({}).reset(0)["states"].shape == (15,)
+
+
+def test_groups_have_one_of_several_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "calvin_env" / "envs").mkdir(parents=True)
+    (tmp_path / "calvin_env" / "envs" / "play_table_env.py").touch()
+    scenes: list[str] = []
+
+    def build(source: Path, scene: str, cameras: dict[str, int]) -> FakeSimulator:
+        scenes.append(scene)
+        return FakeSimulator()
+
+    monkeypatch.setattr(calvin, "build_simulator", build)
+    monkeypatch.setattr(calvin, "load_oracle", lambda source: FakeOracle({}))
+    given = {"source_path": str(tmp_path), "scene": "ABC", "cameras": ["static"]}
+    sizes = {"image_size": 8, "wrist_image_size": 8}
+    Singles(make, num_envs=6, first_env=2, num_recorded=0, init_params={**given, **sizes}, group_size=2)
+    assert scenes == ["B", "B", "C", "C", "A", "A"]
 
 
 def test_the_rest_of_a_chunk_is_not_executed_for_the_next_sentence() -> None:

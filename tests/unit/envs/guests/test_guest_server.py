@@ -30,7 +30,10 @@ class Host:
 
     def build(self, **init_params: Any) -> Any:
         counts = {"num_envs": 2, "first_env": 0, "num_recorded": 0}
-        return self.ask("build", {"adapter": "guest_simulator", "episode": {}, "init_params": init_params, **counts})
+        episode = {"group_size": 1, "max_episode_steps": 50}
+        return self.ask(
+            "build", {"adapter": "guest_simulator", "episode": episode, "init_params": init_params, **counts}
+        )
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from builtin_configs import metaworld_config
 
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import check_vector_env
-from rlinf.envs.simulators.metaworld.metaworld_tasks import BENCHMARKS, SPLITS, TASK_DESCRIPTIONS
+from rlinf.envs.simulators.metaworld.metaworld_tasks import BENCHMARKS, PAPER_SENTENCES, SPLITS, TASK_DESCRIPTIONS
 
 
 # One task that is reset in one pass, one that needs two.
@@ -81,3 +81,46 @@ def test_each_task_goes_through_its_start_states_in_order() -> None:
         starts = [states[epoch, row].tolist() for epoch in range(3) for row in (task, task + 5)]
         assert starts[:3] == starts[3:]
         assert len({tuple(start) for start in starts}) == 3
+
+
+def test_an_episodes_start_state_can_name_its_task() -> None:
+    pytest.importorskip("metaworld")
+    keys = {"task_name": "mt3", "total_num_envs": 2, "group_size": 1, "num_goals": 2, "task_sentences": "paper"}
+    images = {"image_size": 16, "render_quality": "light", "task_per_episode": True}
+    cfg = metaworld_config(**keys, **images, rollout_epoch=6, use_ordered_reset_state_ids=True)
+    with make_vector_env(cfg, num_envs=2) as env:
+        seen = [env.reset(epoch) for epoch in range(6)]
+    said = [sentence for obs in seen for sentence in obs["task_descriptions"]]
+    assert said == [PAPER_SENTENCES[name] for name in BENCHMARKS["mt3"]] * 4
+    looks = [image.float() for obs in seen for image in obs["main_images"]]
+    assert [torch.equal(looks[0], look) for look in looks[1:]] == [number == 6 for number in range(1, 12)]
+
+
+def test_tasks_of_episodes_need_no_even_shares_and_have_their_one_hot() -> None:
+    pytest.importorskip("metaworld")
+    cfg = metaworld_config(task_name="mt3", total_num_envs=2, group_size=1, task_per_episode=True)
+    with make_vector_env(cfg, num_envs=2) as env:
+        seen = [env.reset(epoch) for epoch in range(3)]
+        check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=2))
+    said = [sentence for obs in seen for sentence in obs["task_descriptions"]]
+    codes = torch.cat([obs["states"][:, 39:] for obs in seen])
+    assert [TASK_DESCRIPTIONS[BENCHMARKS["mt3"][number]] for number in codes.argmax(1).tolist()] == said
+    assert len(set(said)) > 1
+
+
+@pytest.mark.parametrize("reward_shaping", [True, False])
+def test_success_is_the_reward_and_the_end_where_the_recipe_says_so(reward_shaping: bool) -> None:
+    pytest.importorskip("metaworld")
+    from rlinf.envs.simulators.metaworld.metaworld_expert import MetaWorldExpert
+
+    steps = {"max_episode_steps": 120, "max_steps_per_rollout_epoch": 120, "auto_reset": False}
+    cfg = metaworld_config(task_name="reach-v3", total_num_envs=1, group_size=1, reward_shaping=reward_shaping, **steps)
+    expert, episodes = MetaWorldExpert(cfg), []
+    with make_vector_env(cfg, num_envs=1) as env:
+        obs = env.reset(0)
+        while not episodes:
+            step = env.chunk_step(expert(obs))
+            obs, episodes = step.obs, list(step.episodes)
+    assert episodes[0]["success_once"] == 1.0
+    assert (episodes[0]["episode_len"] == 120) is reward_shaping
+    assert (episodes[0]["return"] == 1.0) is not reward_shaping

@@ -34,6 +34,11 @@ def test_the_expert_of_metaworld_solves_its_tasks(task: str) -> None:
     assert [episode["success_once"] for episode in episodes] == [1.0, 1.0]
 
 
+def test_the_expert_is_not_told_two_tasks_alike() -> None:
+    with pytest.raises(ConfigError, match=r"two of them alike. Set task_sentences: own"):
+        scripted_policies.get("metaworld")(metaworld_config(task_sentences="paper"))
+
+
 def test_with_images_the_expert_reads_what_they_hide() -> None:
     pytest.importorskip("metaworld")
     with pytest.raises(ConfigError, match=r"image_size=16 hides. Set show_objects: true"):

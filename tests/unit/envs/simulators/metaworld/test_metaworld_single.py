@@ -128,3 +128,15 @@ def test_with_images_metaworlds_state_tells_of_the_robot_alone() -> None:
     }
     for each in (env, shown):
         each.close()
+
+
+def test_an_episode_can_begin_when_things_lie_still() -> None:
+    pytest.importorskip("metaworld")
+    from rlinf.envs.simulators.metaworld.metaworld_single import make_metaworld_env
+
+    plain, settled = (make_metaworld_env(render=False, task_name="soccer-v3", num_settle_steps=n) for n in (0, 16))
+    plain.reset(3)
+    for _ in range(16):
+        state = plain.step(np.zeros(4, np.float32))[0]
+    np.testing.assert_array_equal(settled.reset(3), state)
+    np.testing.assert_array_equal(settled.reset(3), state)

@@ -6,7 +6,13 @@ import pytest
 from builtin_configs import metaworld_config
 
 from rlinf.envs import make_vector_env
-from rlinf.envs.simulators.metaworld.metaworld_tasks import BENCHMARKS, SPLITS, TASK_DESCRIPTIONS, tasks_of
+from rlinf.envs.simulators.metaworld.metaworld_tasks import (
+    BENCHMARKS,
+    PAPER_SENTENCES,
+    SPLITS,
+    TASK_DESCRIPTIONS,
+    tasks_of,
+)
 from rlinf.errors import ConfigError, MissingPackageError
 
 
@@ -24,13 +30,18 @@ def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_task_has_a_description() -> None:
     env_dict = pytest.importorskip("metaworld.env_dict")
-    assert set(TASK_DESCRIPTIONS) == set(env_dict.ALL_V3_ENVIRONMENTS)
+    assert set(TASK_DESCRIPTIONS) == set(PAPER_SENTENCES) == set(env_dict.ALL_V3_ENVIRONMENTS)
+    assert len(set(TASK_DESCRIPTIONS.values())) == 50
+    said_alike = {"push-v3", "push-back-v3"}
+    assert {PAPER_SENTENCES[name] for name in said_alike} == {"Push the puck to a goal"}
+    assert len(set(PAPER_SENTENCES.values())) == 49
 
 
 def test_each_task_of_a_benchmark_gets_equally_many_groups() -> None:
     cfg = metaworld_config(task_name="mt10", total_num_envs=30, group_size=2)
     with pytest.raises(ConfigError, match=r"total_num_envs=30 .* multiple of 20"):
         make_vector_env(cfg, num_envs=30)
+    tasks_of(metaworld_config(task_name="mt10", total_num_envs=30, group_size=2, task_per_episode=True))
 
 
 def test_benchmarks_are_those_of_metaworld() -> None:
