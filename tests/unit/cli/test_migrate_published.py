@@ -19,11 +19,18 @@ from rlinf.cli.migrate_recipe import migrate_recipe
 from rlinf.config import list_recipes, load_recipe, validate_cfg
 from tests.unit.cli.published_outcomes import FOLDER_VARIABLE, find_outcomes, read_outcomes
 
-PUBLISHED_NAME = re.compile("libero_(spatial|object|goal|10)_(ppo|grpo)_(openpi|openpi_pi05|openvlaoft|gr00t)")
+PUBLISHED_NAME = re.compile(
+    "(libero_(spatial|object|goal|10)|calvin_(d|abc|abcd)_d|maniskill|metaworld_(45|50))"
+    "_(ppo|grpo)_(openpi|openpi_pi05|openvla|openvlaoft|gr00t)"
+)
 """Names of recipes that are here as they were published."""
+START_STATES = {"libero": 500, "calvin": 1000}
+"""How many start states evaluations of a suite play once; published ones do not say how many they mean to play."""
 SAME_EFFECT = (
-    *("video", "logger", "model_path", "forward_prefetch"),
-    *("fsdp_config.strategy", "offload_pin", "reshard_after"),
+    *("video", "logger", "model_path", "lora_path", "forward_prefetch"),
+    *("fsdp_config.strategy", "offload_pin", "reshard_after", "num_env_processes"),
+    # Written or not: there is one plate.
+    "use_multiple_plates",
 )
 
 
@@ -88,7 +95,6 @@ def test_recipes_of_published_names_are_the_published_ones(name: str) -> None:
         published["env"]["train"]["group_size"] = published["algorithm"]["group_size"]
     expected = leaves(asdict(validate_cfg(OmegaConf.create(published))))
     found = leaves(asdict(validate_cfg(load_recipe(name))))
-    # Published evaluations do not say how many start states they mean to play.
-    assert found.pop("env.eval.num_start_states") == 500
+    assert found.pop("env.eval.num_start_states") == START_STATES.get(name.partition("_")[0])
     expected.pop("env.eval.num_start_states")
     assert found == expected
