@@ -164,7 +164,7 @@ class CalvinChainEnv:
         info = self._env.step(relative_action(action))[3]
         self._task_steps += 1
         if self._num_solved == len(self._tasks):
-            # The host goes on after the end (ignore_terminations): nothing is left to earn.
+            # The host goes on after the end (ignore_terminations): no task is left.
             return self.row, 0.0, True, False, True
         task = self._tasks[self._num_solved]
         if not self._oracle.get_task_info_for_set(self._info, info, {task}):

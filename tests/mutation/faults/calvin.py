@@ -42,7 +42,7 @@ FAULTS: list[Fault] = [
         "rlinf/envs/guests/calvin.py",
         "            return self.row, 0.0, True, False, True\n",
         "            return self.row, 1.0, True, False, True\n",
-        "what is done behind the end earns more",
+        "what is done behind the end is rewarded",
     ),
     _fault(
         "rlinf/envs/guests/calvin.py",

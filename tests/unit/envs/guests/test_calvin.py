@@ -72,7 +72,7 @@ def test_without_a_limit_a_task_has_the_whole_episode() -> None:
     assert results[699] == (1.0, False, False, False)
 
 
-def test_nothing_is_earned_behind_the_end_where_the_host_goes_on() -> None:
+def test_no_reward_follows_the_end_where_the_host_goes_on() -> None:
     env = chain_env({"open_drawer": 1}, chain_length=1)
     env.reset(0)
     assert play(env, 3) == [(1.0, True, False, True), (0.0, True, False, True), (0.0, True, False, True)]
