@@ -288,7 +288,9 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "simulators/mujoco_cameras.py",
-        "            renderer._mjr_context.free()\n            renderer._mjr_context = None\n",
+        "            renderer._gl_context.make_current()\n"
+        "            renderer._mjr_context.free()\n"
+        "            renderer._mjr_context = None\n",
         "",
         "closing the cameras of one scene takes the textures of another",
     ),
