@@ -11,9 +11,9 @@ MAY_DIFFER = frozenset(
     {
         # How the work is cut: start states do not depend on it, and which were played is compared.
         *("env.total_num_envs", "env.rollout_epoch", "env.max_steps_per_rollout_epoch", "env.auto_reset"),
-        *("env.num_env_processes", "env.enable_offload", "env.startup_timeout_seconds"),
-        # Where files are; the contents of assets are compared.
-        *("env.assets_path", "env.source_path", "env.python"),
+        *("env.num_env_processes", "env.enable_offload"),
+        # Where files and interpreters are; the contents of assets, and versions, are compared.
+        *("env.assets_path", "env.source_path", "env.guest"),
         # What is kept.
         *("env.video_cfg", "env.data_collection"),
         # The policy's own weights, and what only its training reads.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import socket
 import struct
 import time
 from contextlib import suppress
@@ -18,8 +18,10 @@ from rlinf.envs.base import VectorEnv
 from rlinf.envs.conformance import check_vector_env, sample_actions
 from rlinf.envs.env_registry import make_vector_env
 from rlinf.envs.guest_process import GuestProcess, chunk_request
+from rlinf.envs.guest_remote import RemoteGuest
 from rlinf.envs.guest_replies import read_reply
 from rlinf.envs.guests.guest_server import build_rows
+from rlinf.envs.guests.guest_tcp import PROOF_SECONDS, ProofError, prove_as_host
 from rlinf.envs.guests.guest_wire import decode, encode
 from rlinf.envs.process_pool import ProcessPool
 from rlinf.envs.raw_chunk import ChunkRequest, EpisodeRule, RawChunk
@@ -36,7 +38,8 @@ def check_guest(cfg: GuestProcessConfig, *, in_process: bool = False, **rules: A
 
     Those are: another guest beside it changes nothing; a request that it does not know, or that is no message, is an
     error and not its end; a message that is too long ends it; what is pickled is not unpickled; an action that is not a
-    number does not reach it; when it is killed, its host reports that at once.
+    number does not reach it; when it is killed, its host reports that at once. One on another machine speaks to no
+    host that has another key, and where its host would kill it, the connection is cut.
 
     Args:
         cfg: Its section, ``env_type: guest`` or another one that guests step. Two environments and a low
@@ -58,6 +61,8 @@ def check_guest(cfg: GuestProcessConfig, *, in_process: bool = False, **rules: A
         _check_actions(env)
         _check_requests(_guest(env))
         versions = dict(_guest(env).versions)
+        if isinstance(_guest(env), RemoteGuest):
+            _check_key(_guest(env))
     with _make(cfg) as first, _make(replace(cfg, num_env_processes=min(cfg.total_num_envs, 2))) as other:
         _require_equal("guest-beside", alone, _play(_pool(other), other), "two guests, beside a third,")
         _require_equal("guest-beside", alone, _play(_pool(first), first), "a guest beside others")
@@ -146,12 +151,23 @@ def _check_requests(guest: GuestProcess) -> None:
             raise ConformanceError("guest-requests", f"{guest} answers a request that is {what} with {answer!r}.")
 
 
+def _check_key(guest: GuestProcess) -> None:
+    """A host that has another key gets nothing but a closed connection."""
+    assert guest.setup.address is not None
+    with socket.create_connection(guest.setup.address, timeout=PROOF_SECONDS) as connection:
+        try:
+            prove_as_host(connection, os.urandom(32))
+        except ProofError:
+            return
+    raise ConformanceError("guest-key", f"{guest} takes a host that has another key.")
+
+
 def _check_death(pool: ProcessPool, env: VectorEnv) -> None:
     """A guest that is killed in the midst of a chunk is reported by its name."""
-    guest, request = pool.processes[0], _Script.of(env).requests[0]
-    guest.process.send_signal(signal.SIGSTOP)
+    guest, request = _guest(env), _Script.of(env).requests[0]
+    guest.freeze()
     pool.send_chunk(request)
-    guest.process.kill()
+    guest.kill()
     began = time.monotonic()
     try:
         pool.recv_chunk()

@@ -6,11 +6,15 @@ Nothing that a guest sends is unpickled, so that the interpreters need no packag
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import mmap
 import os
+import signal
 import socket
 import struct
 import time
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +27,6 @@ from rlinf.envs.process_pool import ONE_THREAD, PoolProcess
 from rlinf.envs.raw_chunk import ChunkRequest
 from rlinf.envs.single_env import SingleEnv, SingleEnvSpec, Spaces
 from rlinf.errors import EnvironmentFailure
-
-PYTHON_VARIABLE = "RLINF_GUEST_PYTHON"
-"""Names the interpreter of guests whose recipe names none."""
 
 _STALL_SECONDS = 60
 """How long a message may stop in its midst."""
@@ -44,12 +45,17 @@ class GuestSetup:
         adapter: The module that drives its simulator (``rlinf.envs.guests.rows``).
         env_vars: Environment variables that it gets in addition.
         startup_timeout_seconds: How long its interpreter may take to say hello.
+        address: Host and port where it was started by hand; None starts it here, and with one ``python`` and
+            ``env_vars`` mean nothing.
+        key: What its machine and this one share.
     """
 
-    python: str
     adapter: str
+    python: str = ""
     env_vars: dict[str, str] = field(default_factory=dict)
     startup_timeout_seconds: float = 60.0
+    address: tuple[str, int] | None = None
+    key: bytes = field(default=b"", repr=False)
 
 
 def made_by_guest(**kwargs: Any) -> SingleEnv:
@@ -74,7 +80,8 @@ class GuestProcess(PoolProcess):
     """
 
     def __init__(self, spec: SingleEnvSpec, first_row: int, *, setup: GuestSetup) -> None:
-        self._setup = setup
+        self.setup = setup
+        self._shared: memoryview | None = None
         self._request = PendingRequest("build")
         self._spaces: Spaces | None = None
         self._report: dict[str, Any] = {}
@@ -90,18 +97,31 @@ class GuestProcess(PoolProcess):
             self._greet()
         except BaseException:
             self.connection.close()
-            self.process.terminate()
+            self.terminate()
             self.join(time.monotonic() + 1.0)
             raise
 
+    def start(self) -> Connection:
+        """See ``PoolProcess``; it also gets a file in memory for arrays that are large."""
+        self._shared_fd = _make_shared_file()
+        try:
+            self._shared = memoryview(mmap.mmap(self._shared_fd, 0, prot=mmap.PROT_READ))
+            return super().start()
+        finally:
+            os.close(self._shared_fd)
+
     def command(self) -> list[str]:
         """See ``PoolProcess``."""
-        return [self._setup.python, str(Path(rlinf.envs.guests.__path__[0])), self._setup.adapter]
+        return [self.setup.python, str(Path(rlinf.envs.guests.__path__[0])), self.setup.adapter]
+
+    def inherited(self) -> list[int]:
+        """See ``PoolProcess``."""
+        return [self._shared_fd]
 
     def environment(self) -> dict[str, str]:
         """Return this process's variables, without those that name its packages, and the guest's own."""
         kept = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
-        return {**kept, **ONE_THREAD, **self._setup.env_vars}
+        return {**kept, **ONE_THREAD, **self.setup.env_vars}
 
     def encode(self, kind: str, *arguments: Any) -> bytes:
         """See ``PoolProcess``."""
@@ -113,6 +133,9 @@ class GuestProcess(PoolProcess):
         if kind == "reset":
             self._request = PendingRequest(kind, (len(arguments[0]),), self._spaces)
             return encode([kind, {"rows": arguments[0], "seeds": arguments[1]}])
+        if kind == "versions":
+            self._request = PendingRequest(kind)
+            return encode([kind, {}])
         self._request = self.pending_request(arguments[0])
         return encode([kind, chunk_request(arguments[0])])
 
@@ -123,12 +146,12 @@ class GuestProcess(PoolProcess):
     def build_request(self) -> dict[str, Any]:
         """Return what the guest has to build."""
         counts = {name: getattr(self.spec, name) for name in ("num_envs", "first_env", "num_recorded")}
-        return {"adapter": self._setup.adapter, **self.spec.kwargs, **counts}
+        return {"adapter": self.setup.adapter, **self.spec.kwargs, **counts}
 
     def decode(self, reply: bytes) -> tuple[str, Any]:
-        """See ``PoolProcess``; an answer becomes ``Spaces``, ``RawReset`` or ``RawChunk``."""
+        """See ``PoolProcess``; an answer becomes ``Spaces``, ``RawReset``, ``RawChunk`` or versions by name."""
         try:
-            kind, answer = read_reply(reply, self._request)
+            kind, answer = read_reply(reply, self._request, self._shared)
         except WireError as error:
             raise EnvironmentFailure(f"{self} sent what is no reply to '{self._request.kind}': {error}") from error
         self._heard_at = time.monotonic()
@@ -173,15 +196,23 @@ class GuestProcess(PoolProcess):
         with contextlib.suppress(OSError):
             self.connection.send_bytes(encode(["close", {}]))
 
+    def freeze(self) -> None:
+        """Stop it in the midst of what it does; ``check_guest`` needs that."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """End it at once; ``check_guest`` needs that."""
+        self.process.kill()
+
     def __str__(self) -> str:
-        return f"guest {super().__str__()}, adapter {self._setup.adapter} of {self._setup.python}"
+        return f"guest {super().__str__()}, adapter {self.setup.adapter} of {self.setup.python}"
 
     def _greet(self) -> None:
         """Wait for the guest's hello, and compare protocols."""
-        if not self.connection.poll(self._setup.startup_timeout_seconds):
+        if not self.connection.poll(self.setup.startup_timeout_seconds):
             raise EnvironmentFailure(
-                f"{self} said nothing within {self._setup.startup_timeout_seconds:.0f} s; "
-                "env.*.startup_timeout_seconds says how long it may take."
+                f"{self} said nothing within {self.setup.startup_timeout_seconds:.0f} s; "
+                "env.*.guest.startup_timeout_seconds says how long it may take."
             )
         try:
             hello = read_hello(self.receive())
@@ -195,21 +226,14 @@ class GuestProcess(PoolProcess):
         self.versions = {str(name): str(version) for name, version in hello["versions"].items()}
 
 
-def installed_versions(setup: GuestSetup, env_type: str) -> dict[str, str]:
-    """Return the versions of a guest's Python, numpy and the packages that its adapter names; empty where missing.
-
-    Args:
-        setup: How to start it; no environment is built.
-        env_type: For messages.
-
-    Raises:
-        EnvironmentFailure: It did not start.
-    """
-    guest = GuestProcess(SingleEnvSpec(env_type=env_type, factory=made_by_guest), 0, setup=setup)
-    guest.farewell()
-    guest.connection.close()
-    guest.join(time.monotonic() + 5.0)
-    return guest.versions
+def _make_shared_file() -> int:
+    """Return the descriptor of a file in memory; it takes as much of it as was written to."""
+    descriptor = os.memfd_create("rlinf-guest", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, MAX_BYTES)
+    # A guest that made it shorter would end its host, which reads it.
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
 
 
 def _limit_stalls(descriptor: int) -> None:

@@ -34,7 +34,7 @@ class PendingRequest:
     """The last request to a guest.
 
     Attributes:
-        kind: ``build``, ``reset`` or ``chunk``.
+        kind: ``build``, ``reset``, ``chunk`` or ``versions``.
         shape: (rows,) of a reset, (B, C) of a chunk.
         spaces: Of its environments; None until it has built them.
     """
@@ -56,21 +56,22 @@ def read_hello(message: bytes) -> dict[str, Any]:
     return {"versions": {}, **hello}
 
 
-def read_reply(message: bytes, request: PendingRequest) -> tuple[str, Any]:
+def read_reply(message: bytes, request: PendingRequest, shared: memoryview | None = None) -> tuple[str, Any]:
     """Return a reply.
 
     Args:
         message: The bytes that arrived.
         request: What they answer.
+        shared: Memory that the guest may have left arrays in.
 
     Returns:
-        ``ok`` with ``Spaces``, ``RawReset`` or ``RawChunk``; ``error`` with class, message and traceback; ``alive``
-        with ``doing``, ``seconds`` and ``progress``.
+        ``ok`` with ``Spaces``, ``RawReset``, ``RawChunk`` or versions by name; ``error`` with class, message and
+        traceback; ``alive`` with ``doing``, ``seconds`` and ``progress``.
 
     Raises:
         WireError: It is no such reply, or does not fit the request.
     """
-    kind, answer = _pair(decode(message))
+    kind, answer = _pair(decode(message, shared))
     if kind == "error":
         is_error = isinstance(answer, list) and len(answer) == _ERROR_TEXTS
         _require(is_error and all(isinstance(text, str) for text in answer), "an error without its three texts")
@@ -83,6 +84,9 @@ def read_reply(message: bytes, request: PendingRequest) -> tuple[str, Any]:
         return kind, answer
     if request.kind == "build":
         return kind, _read_spaces(answer)
+    if request.kind == "versions":
+        _require(all(isinstance(version, str) for version in answer.values()), "versions that are no strings")
+        return kind, answer
     assert request.spaces is not None
     space = request.spaces.observation
     return kind, _read_chunk(answer, request, space) if request.kind == "chunk" else _read_reset(answer, request, space)

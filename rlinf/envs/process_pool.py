@@ -49,22 +49,33 @@ class PoolProcess:
         self.rows = slice(first_row, first_row + spec.num_envs)
         self.progress: float = 0
         """Grows while it works on a request, if it reports that."""
+        self.connection = self.start()
+
+    def start(self) -> Connection:
+        """Start the process.
+
+        Returns:
+            The connection to it.
+        """
         ours, theirs = socket.socketpair()
         # Never written to: through the child's end the kernel ends the child when ours closes. One pipe for each child,
         # because the receiver of the signal belongs to the pipe's end and not to the process.
         read_end, self._lifeline = os.pipe()
         with theirs:
+            descriptors = [theirs.fileno(), read_end, *self.inherited()]
             self.process = subprocess.Popen(
-                [*self.command(), str(theirs.fileno()), str(read_end)],
-                pass_fds=(theirs.fileno(), read_end),
-                env=self.environment(),
+                [*self.command(), *map(str, descriptors)], pass_fds=descriptors, env=self.environment()
             )
         os.close(read_end)
-        self.connection = Connection(ours.detach())
+        return Connection(ours.detach())
 
     def command(self) -> list[str]:
-        """Return the command that serves the two descriptors which follow on its command line."""
+        """Return the command that serves the descriptors which follow on its command line."""
         return [sys.executable, "-m", "rlinf.envs.process_main"]
+
+    def inherited(self) -> list[int]:
+        """Return further descriptors that it gets, behind those of the connection and the lifeline."""
+        return []
 
     def environment(self) -> dict[str, str]:
         """Return the parent's environment with its module path: the process must import all that the parent can."""
@@ -86,6 +97,10 @@ class PoolProcess:
         """Return a reply: ``ok`` and the answer, or ``error`` with the error's name, its text and the traceback."""
         kind, answer = pickle.loads(reply)
         return kind, answer
+
+    def terminate(self) -> None:
+        """Have the process end; ``join`` waits for that."""
+        self.process.terminate()
 
     def join(self, deadline: float) -> None:
         """Wait for the process's end until a time of the monotonic clock, then force it."""
@@ -152,8 +167,12 @@ class PoolProcess:
         )
 
     def __str__(self) -> str:
+        return f"{self.process.pid} {self.contents()}"
+
+    def contents(self) -> str:
+        """Return which environments it has, in words."""
         last = self.spec.first_env + self.spec.num_envs - 1
-        return f"{self.process.pid} (env_type={self.spec.env_type}, environments {self.spec.first_env}-{last})"
+        return f"(env_type={self.spec.env_type}, environments {self.spec.first_env}-{last})"
 
 
 class ProcessPool:
@@ -197,7 +216,9 @@ class ProcessPool:
                 self._selector.register(child.connection, selectors.EVENT_READ, child)
             self._post([(child, ("build",)) for child in self._children])
             limit = build_timeout_seconds or timeout_seconds
-            remedy = "; env.*.build_timeout_seconds says how long building may take" if build_timeout_seconds else ""
+            remedy = (
+                "; env.*.guest.build_timeout_seconds says how long building may take" if build_timeout_seconds else ""
+            )
             self.spaces: Spaces = self._gather(limit, remedy)[0][1]
         except BaseException:
             self.close()
@@ -239,6 +260,16 @@ class ProcessPool:
             render_error=next((part.render_error for _, part in parts if part.render_error), None),
         )
 
+    def versions(self) -> dict[str, str]:
+        """Return what guests say that their results depend on; all of them have the same simulator.
+
+        Raises:
+            EnvironmentFailure: A process ended, or did not answer in time.
+        """
+        self._post([(self._children[0], ("versions",))])
+        found: dict[str, str] = self._gather()[0][1]
+        return found
+
     def close(self) -> None:
         """End all processes; harmless when called again."""
         if self._closed:
@@ -251,7 +282,7 @@ class ProcessPool:
             child.connection.close()
         if self._waiting or self._failure is not None:
             for child in self._children:
-                child.process.terminate()
+                child.terminate()
         deadline = time.monotonic() + _CLOSE_SECONDS
         for child in self._children:
             child.join(deadline)

@@ -5,7 +5,7 @@ The check of an environment is the function that ``EnvConfig.readiness_check`` o
 
 from __future__ import annotations
 
-from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, ManiSkillEnvConfig
+from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, ManiSkillEnvConfig, SimulatorConfig
 from rlinf.registry import import_target
 
 
@@ -23,6 +23,8 @@ def check_env_config(cfg: EnvConfig) -> None:
     """
     if cfg.readiness_check is not None:
         import_target(cfg.readiness_check)(cfg)
+    if isinstance(cfg, SimulatorConfig) and cfg.guest is not None:
+        import_target(cfg.guest_check)(cfg)
 
 
 def imports_simulator(cfg: EnvConfig) -> bool:

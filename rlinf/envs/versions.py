@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
-from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.env import EnvConfig, SimulatorConfig
 from rlinf.envs.opengl import choose_opengl
+from rlinf.registry import import_target
 
 _RENDERED_BY_MUJOCO = frozenset({"mujoco", "robosuite"})
 
@@ -22,6 +23,8 @@ def simulator_versions(cfg: EnvConfig) -> dict[str, str]:
     packages = ("gymnasium", *cfg.required_packages())
     distributions = metadata.packages_distributions()
     found = {name: metadata.version(name) for package in packages for name in distributions.get(package, ())}
+    if isinstance(cfg, SimulatorConfig) and cfg.own_versions is not None:
+        found |= import_target(cfg.own_versions)(cfg)
     return found | ({"renderer": choose_opengl()} if _RENDERED_BY_MUJOCO & set(packages) else {})
 
 

@@ -209,6 +209,50 @@ class EnvConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuestConfig(ConfigSection):
+    """``env.*.guest``: the interpreter that has the simulator, on this machine or another."""
+
+    python: str | None = None
+    """Python that has the simulator; null is what the environment variable RLINF_GUEST_PYTHON names."""
+    env_vars: dict[str, str] = field(default_factory=dict)
+    """Environment variables of the guest, such as PYTHONPATH, which it does not inherit, or MUJOCO_GL."""
+    startup_timeout_seconds: PositiveInt = 60
+    """How long the interpreter may take until it speaks; the simulator is loaded after that."""
+    build_timeout_seconds: PositiveInt = 1800
+    """How long loading the simulator and building its environments may take."""
+    address: str | None = None
+    """``tcp://host:port`` of guests that were started there by hand (``--listen``); null starts them here. They have
+    the simulator then, and ``python`` and ``env_vars`` stay as they are."""
+    key_file: str | None = None
+    """With ``address``: a file with the key that host and guests share, which only its owner can read; null takes the
+    key from the environment variable RLINF_GUEST_KEY."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatorConfig(EnvConfig):
+    """Keys of simulators of which each environment is a simulation of its own: a guest can step them as well."""
+
+    single_envs: ClassVar[str]
+    """Import path of a function, called with the section, ``num_envs`` and ``first_env``, that returns the
+    ``SingleEnvSpec`` of environments; its module loads no torch."""
+    own_versions: ClassVar[str | None] = None
+    """Import path of a function, called with the section, that returns the versions of what is no package."""
+    guest_check: ClassVar[str] = "rlinf.envs.guest_settings:check_guest_config"
+    """As ``readiness_check``, of ``guest``."""
+
+    guest: GuestConfig | None = None
+    """The interpreter that has the simulator; null is this one."""
+
+    def simulator_packages(self) -> tuple[str, ...]:
+        """Return the packages, by the names that are imported, that the interpreter with the simulator needs."""
+        return ()
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the simulator's, unless it is a guest's."""
+        return self.simulator_packages() if self.guest is None else ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class GymnasiumEnvConfig(EnvConfig):
     """``env_type: gymnasium``: any registered Gymnasium id."""
 
@@ -244,10 +288,11 @@ class D4RLEnvConfig(EnvConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetaWorldEnvConfig(EnvConfig):
+class MetaWorldEnvConfig(SimulatorConfig):
     """``env_type: metaworld``: the Sawyer arm of Meta-World, state observations or a camera."""
 
     readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.metaworld.metaworld_tasks:tasks_of"
+    single_envs: ClassVar[str] = "rlinf.envs.simulators.metaworld.metaworld_single:metaworld_envs"
 
     task_name: str = "reach-v3"
     """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark,
@@ -278,7 +323,7 @@ class MetaWorldEnvConfig(EnvConfig):
     show_objects: bool = False
     """With ``image_size``: also show the whole state, under ``objects``; the scripted policy needs it."""
 
-    def required_packages(self) -> tuple[str, ...]:
+    def simulator_packages(self) -> tuple[str, ...]:
         """Return the simulator."""
         return ("metaworld", "mujoco")
 
@@ -296,22 +341,26 @@ class PixelReachEnvConfig(EnvConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrankaSimEnvConfig(EnvConfig):
+class FrankaSimEnvConfig(SimulatorConfig):
     """``env_type: frankasim``: a Franka arm in MuJoCo picks up a cube."""
+
+    single_envs: ClassVar[str] = "rlinf.envs.simulators.frankasim.frankasim_single:frankasim_envs"
 
     image_size: PositiveInt | None = None
     """Height and width of the images of two cameras, which then replace the cube's position in ``states``."""
     render_quality: RenderQuality = "full"
     """``light`` renders images without shadow maps and multisampling: many times faster without a GPU."""
 
-    def required_packages(self) -> tuple[str, ...]:
+    def simulator_packages(self) -> tuple[str, ...]:
         """Return the simulator."""
         return ("mujoco",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LangPickEnvConfig(EnvConfig):
+class LangPickEnvConfig(SimulatorConfig):
     """``env_type: langpick``: a Franka arm in MuJoCo picks up the cube that a sentence names; seen by a camera."""
+
+    single_envs: ClassVar[str] = "rlinf.envs.simulators.langpick_single:langpick_envs"
 
     image_size: PositiveInt = 64
     """Height and width of the images in pixels."""
@@ -324,7 +373,7 @@ class LangPickEnvConfig(EnvConfig):
     disturbance: Fraction = 0.0
     """Probability that the hand is pushed in a step, by up to 6 cm: demonstrations then show how to go on."""
 
-    def required_packages(self) -> tuple[str, ...]:
+    def simulator_packages(self) -> tuple[str, ...]:
         """Return the simulator."""
         return ("mujoco",)
 
@@ -333,10 +382,12 @@ LiberoSuite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiberoEnvConfig(EnvConfig):
+class LiberoEnvConfig(SimulatorConfig):
     """``env_type: libero``: a Panda arm in robosuite does what a sentence says (arXiv 2306.03310)."""
 
     readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.libero.libero_starts:check_libero"
+    single_envs: ClassVar[str] = "rlinf.envs.simulators.libero.libero_single:libero_envs"
+    own_versions: ClassVar[str | None] = "rlinf.envs.simulators.libero.libero_assets:section_versions"
 
     task_suite_name: LiberoSuite
     """Suite of tasks."""
@@ -364,7 +415,7 @@ class LiberoEnvConfig(EnvConfig):
     assets_path: str | None = None
     """LIBERO's folder ``assets``; null is what ``RLINF_LIBERO_ASSETS`` names, else where the installer puts it."""
 
-    def required_packages(self) -> tuple[str, ...]:
+    def simulator_packages(self) -> tuple[str, ...]:
         """Return the simulator."""
         return ("mujoco", "robosuite", "bddl", "libero")
 
@@ -393,8 +444,10 @@ RobosuiteController = Literal["OSC_POSE", "OSC_POSITION", "JOINT_POSITION", "JOI
 
 
 @dataclass(frozen=True, kw_only=True)
-class RobosuiteEnvConfig(EnvConfig):
+class RobosuiteEnvConfig(SimulatorConfig):
     """``env_type: robosuite``: one or two arms do a task of robosuite (arXiv 2009.12293)."""
+
+    single_envs: ClassVar[str] = "rlinf.envs.simulators.robosuite.robosuite_single:robosuite_envs"
 
     task_name: RobosuiteTask = "Lift"
     """Task, as robosuite names it."""
@@ -422,7 +475,7 @@ class RobosuiteEnvConfig(EnvConfig):
     show_objects: bool = False
     """With ``image_size``: also show the whole state, under ``objects``; the scripted policy needs it."""
 
-    def required_packages(self) -> tuple[str, ...]:
+    def simulator_packages(self) -> tuple[str, ...]:
         """Return the simulator."""
         return ("robosuite", "mujoco")
 
@@ -463,18 +516,12 @@ class ManiSkillEnvConfig(EnvConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GuestProcessConfig(EnvConfig):
-    """Keys of environments that an interpreter of its own steps."""
+    """Keys of environments that an interpreter of its own always steps."""
 
-    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.guest_env:check_guest_config"
+    readiness_check: ClassVar[str | None] = SimulatorConfig.guest_check
 
-    python: str | None = None
-    """Python that has the simulator; null is what the environment variable RLINF_GUEST_PYTHON names."""
-    env_vars: dict[str, str] = field(default_factory=dict)
-    """Environment variables of the guest, such as PYTHONPATH, which it does not inherit, or MUJOCO_GL."""
-    startup_timeout_seconds: PositiveInt = 60
-    """How long the interpreter may take until it speaks; the simulator is loaded after that."""
-    build_timeout_seconds: PositiveInt = 1800
-    """How long loading the simulator and building its environments may take."""
+    guest: GuestConfig = field(default_factory=GuestConfig)
+    """The interpreter that has the simulator."""
 
 
 @dataclass(frozen=True, kw_only=True)

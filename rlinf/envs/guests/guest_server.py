@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import importlib.util
+import mmap
 import os
 import platform
 import signal
@@ -24,27 +25,43 @@ _LONGEST_TEXT = 2**16
 """Characters of an error's text and traceback that are sent, the last ones."""
 
 
-def main(adapter: str, connection_fd: int, lifeline_fd: int) -> None:
-    """Serve an adapter on two descriptors; the process ends when the other end of the second one closes."""
+def main(adapter: str, connection_fd: int, lifeline_fd: int, shared_fd: int | None = None) -> None:
+    """Serve an adapter on a connection.
+
+    Args:
+        adapter: The adapter's name.
+        connection_fd: The descriptor to receive requests from, and to answer on.
+        lifeline_fd: The process ends when the other end of this one closes.
+        shared_fd: A file that the host sees as well, for arrays that are large; None where there is none.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline_fd, fcntl.F_SETFL, fcntl.fcntl(lifeline_fd, fcntl.F_GETFL) | os.O_ASYNC)
-    GuestServer(Connection(connection_fd)).serve(adapter)
+    shared = None if shared_fd is None else memoryview(mmap.mmap(shared_fd, 0))
+    GuestServer(Connection(connection_fd), shared=shared).serve(adapter)
 
 
 class GuestServer:
-    """Says hello, then answers ``build``, ``reset`` and ``chunk``; ``close`` is answered with ``bye``.
+    """Says hello, then answers ``build``, ``reset``, ``chunk`` and ``versions``; ``close`` is answered with ``bye``.
 
     While it works on a request, a thread says ``alive`` with what it does, for how long, and how far it has come.
 
     Args:
         connection: To the host.
         heartbeat_seconds: How often ``alive`` is said.
+        shared: Memory that the host sees as well.
     """
 
-    def __init__(self, connection: Connection, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        shared: memoryview | None = None,
+    ) -> None:
         self._connection = connection
+        self._shared = shared
+        self._adapter = ""
         self._heartbeat_seconds = heartbeat_seconds
         self._rows: GuestRows | None = None
         self._lock = threading.Lock()
@@ -52,6 +69,7 @@ class GuestServer:
 
     def serve(self, adapter: str) -> None:
         """Answer until the host closes the connection, or says ``close``; then close the simulator."""
+        self._adapter = adapter
         versions = {"python": platform.python_version(), "numpy": np.__version__, **installed_versions(adapter)}
         self._send(["hello", {"protocol": PROTOCOL, "pid": os.getpid(), "versions": versions}])
         threading.Thread(target=self._beat, daemon=True).start()
@@ -71,7 +89,7 @@ class GuestServer:
             if kind == "close":
                 return self._send(["bye", {}]) and False
             self._work = (str(kind), time.monotonic())
-            reply = encode(["ok", self._answer(kind, content)])
+            reply = encode(["ok", self._answer(kind, content)], self._shared)
         except Exception as error:  # noqa: BLE001 - the boundary: the host raises it
             texts = [type(error).__name__, str(error), traceback.format_exc()]
             reply = encode(["error", [text[-_LONGEST_TEXT:] for text in texts]])
@@ -79,10 +97,16 @@ class GuestServer:
 
     def _answer(self, kind: Any, content: Any) -> Any:
         if kind == "build":
+            if content["adapter"] != self._adapter:
+                raise ValueError(
+                    f"adapter: received {content['adapter']!r}; this guest was started for {self._adapter}"
+                )
             self._rows = build_rows(content)
             return self._rows.spaces()
-        if self._rows is None or kind not in {"reset", "chunk"}:
-            raise ValueError(f"received request {kind!r}; allowed: build first, then reset, chunk and close")
+        if self._rows is None or kind not in {"reset", "chunk", "versions"}:
+            raise ValueError(f"received request {kind!r}; allowed: build first, then reset, chunk, versions and close")
+        if kind == "versions":
+            return self._rows.versions()
         if kind == "reset":
             return self._rows.reset(content["rows"], content["seeds"])
         return self._rows.run_chunk(content)

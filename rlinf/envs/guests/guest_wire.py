@@ -3,6 +3,9 @@
 A message is ``RLG1``, the header's length (u32, little endian), the header, and the arrays at offsets that are
 multiples of 64 bytes, counted from the end of the header. In the header ``{"__array": [dtype, shape, offset]}`` stands
 for an array.
+
+Where host and guest share memory, a message whose arrays take more than ``SHARED_BYTES`` leaves them there: it begins
+with ``RLS1``, and after the header has their length alone (u64).
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from typing import Any
 import numpy as np
 
 MAGIC = b"RLG1"
-PROTOCOL = 2
+SHARED_MAGIC = b"RLS1"
+PROTOCOL = 3
 """Changes with the meaning of messages."""
 MAX_BYTES = 2**31 - 1
 """Of one message: a chunk of images of many environments has less."""
 MAX_HEADER_BYTES = 2**25
 """Of a message's header, which becomes objects of many times its size; those of a thousand environments have less."""
+SHARED_BYTES = 2**20
+"""Arrays of a message that take more go through shared memory, where there is one."""
 MAX_DEPTH = 32
 """Of lists and mappings within each other, and of an array's dimensions."""
 HEARTBEAT_SECONDS = 15.0
@@ -37,11 +43,12 @@ class WireError(ValueError):
     """A message is not one of this protocol."""
 
 
-def encode(value: Any) -> bytes:
+def encode(value: Any, shared: memoryview | None = None) -> bytes:
     """Return a message.
 
     Args:
         value: Numbers, strings, None, arrays of numbers, and lists, tuples and mappings with string keys of these.
+        shared: Memory that the other end sees, which it has read when it says something again.
 
     Raises:
         WireError: Something else is in it, or it is larger or deeper than ``MAX_BYTES`` and its like allow.
@@ -54,19 +61,25 @@ def encode(value: Any) -> bytes:
     start = len(MAGIC) + 4 + len(header)
     if start + end[0] > MAX_BYTES:
         raise WireError(f"message of {start + end[0]} bytes; at most {MAX_BYTES} are allowed")
+    length = struct.pack("<I", len(header))
+    if shared is not None and SHARED_BYTES < end[0] <= len(shared):
+        _write(arrays, shared)
+        return SHARED_MAGIC + length + header + struct.pack("<Q", end[0])
     message = bytearray(start + end[0])
-    message[:start] = MAGIC + struct.pack("<I", len(header)) + header
-    for offset, array in arrays:
-        # Each array is copied once.
-        message[start + offset : start + offset + array.nbytes] = array.reshape(-1).view(np.uint8).data
+    message[:start] = MAGIC + length + header
+    _write(arrays, memoryview(message)[start:])
     return bytes(message)
 
 
-def decode(message: bytes) -> Any:
+def decode(message: bytes, shared: memoryview | None = None) -> Any:
     """Return what a message holds; arrays lie in a copy of it and can be written to.
 
     What it takes is bounded before it is done: bytes of message and header, depth, and arrays within the bytes that
     are there.
+
+    Args:
+        message: The bytes that arrived.
+        shared: Memory that the other end may have left arrays in.
 
     Raises:
         WireError: It is not a message of this protocol.
@@ -74,7 +87,7 @@ def decode(message: bytes) -> Any:
     start = len(MAGIC) + 4
     if len(message) > MAX_BYTES:
         raise WireError(f"message of {len(message)} bytes; at most {MAX_BYTES} are allowed")
-    if len(message) < start or message[: len(MAGIC)] != MAGIC:
+    if len(message) < start or message[: len(MAGIC)] not in (MAGIC, SHARED_MAGIC):
         raise WireError(f"message begins with {message[:start]!r}, not with {MAGIC!r}")
     (length,) = struct.unpack_from("<I", message, len(MAGIC))
     if start + length > len(message) or length > MAX_HEADER_BYTES:
@@ -83,7 +96,25 @@ def decode(message: bytes) -> Any:
         header = json.loads(message[start : start + length].decode())
     except (ValueError, RecursionError) as error:
         raise WireError(f"header is not JSON, or too deep: {error}") from error
-    return _restore(header, memoryview(bytearray(memoryview(message)[start + length :])), 0)
+    body = memoryview(message)[start + length :]
+    if message[: len(MAGIC)] == SHARED_MAGIC:
+        body = _shared_body(body, shared)
+    return _restore(header, memoryview(bytearray(body)), 0)
+
+
+def _write(arrays: list[tuple[int, Any]], body: memoryview) -> None:
+    """Copy arrays to their offsets, each once."""
+    for offset, array in arrays:
+        body[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8).data
+
+
+def _shared_body(said: memoryview, shared: memoryview | None) -> memoryview:
+    if shared is None or len(said) != struct.calcsize("<Q"):
+        raise WireError("message has its arrays in shared memory, and there is none, or it does not say how many bytes")
+    (size,) = struct.unpack("<Q", said)
+    if size > len(shared):
+        raise WireError(f"message has {size} bytes in shared memory, which has {len(shared)}")
+    return shared[:size]
 
 
 def _describe(value: Any, arrays: list[tuple[int, Any]], end: list[int], depth: int) -> Any:

@@ -17,6 +17,7 @@ it may have ``run_chunk(actions [B, C, A], active [B])``, which returns a list o
 are ignored, too. ``init_params`` then has ``group_size`` and ``max_episode_steps`` as well.
 
 ``PACKAGES = ("mujoco", ...)`` in the module, a constant, names the installed packages whose versions results depend on.
+A batch may have ``versions()``, which returns strings by name of what results depend on besides.
 """
 
 from __future__ import annotations
@@ -160,6 +161,10 @@ class GuestRows:
             running = running & ~(chunk["terminations"][:, column] | chunk["truncations"][:, column])
         self._finish(request, chunk)
         return chunk
+
+    def versions(self) -> dict[str, str]:
+        """Return what the simulator says that results depend on."""
+        return dict(self._batch.versions()) if hasattr(self._batch, "versions") else {}
 
     def close(self) -> None:
         """Close the simulator."""

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlinf.config.schema.env import CalvinEnvConfig, EnvConfig
-from rlinf.envs.guest_process import installed_versions
+from rlinf.envs.guest_remote import installed_versions
+from rlinf.envs.guest_settings import check_guest_config, guest_setup
 from rlinf.envs.guests.calvin_chains import chains_that_begin
 from rlinf.envs.guests.calvin_tasks import TASKS
 from rlinf.envs.reset_states import require_start_states
-from rlinf.envs.simulators.guest_env import find_python, guest_arguments, guest_setup
+from rlinf.envs.simulators.guest_env import guest_arguments
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 from rlinf.envs.versions import hash_files
 from rlinf.errors import ConfigError
@@ -55,7 +56,7 @@ class CalvinEnv(SingleEnvVectorEnv):
             "wrist_image_size": cfg.wrist_image_size,
             "joint_states": cfg.joint_states,
         }
-        arguments = guest_arguments(cfg, _ADAPTER, params)
+        arguments = guest_arguments(cfg, cfg.guest, _ADAPTER, params)
         super().__init__(cfg, num_envs=num_envs, first_env=first_env, **arguments)
 
     def versions(self) -> dict[str, str]:
@@ -83,12 +84,14 @@ def calvin_chains(cfg: CalvinEnvConfig) -> list[Chain]:
 
 
 def find_source(cfg: CalvinEnvConfig) -> Path:
-    """Return the folder of mees/calvin_env.
+    """Return the folder of mees/calvin_env, on the guest's machine.
 
     Raises:
         ConfigError: None is named, or the named one has no ``calvin_env``.
     """
     named = cfg.source_path or os.environ.get(SOURCE_VARIABLE)
+    if named and cfg.guest.address is not None:
+        return Path(named)
     if named and (Path(named) / "calvin_env" / "envs" / "play_table_env.py").is_file():
         return Path(named).resolve()
     received = f"'{named}', which has no calvin_env" if named else f"null, and {SOURCE_VARIABLE} is not set"
@@ -101,20 +104,24 @@ def find_source(cfg: CalvinEnvConfig) -> Path:
 def calvin_versions(cfg: CalvinEnvConfig) -> dict[str, str]:
     """Return the versions that results depend on: PyBullet's, and a hash of the simulator's code, settings and scenes.
 
+    On another machine these files are not hashed.
+
     Raises:
         ConfigError: The interpreter, PyBullet in it, or the simulator's folder is not there.
         EnvironmentFailure: The interpreter does not start.
     """
     source = find_source(cfg)
+    installed = installed_versions(guest_setup(cfg.guest, _ADAPTER), cfg.env_type)
+    if not installed["pybullet"]:
+        raise ConfigError(
+            f"env.*.guest.python: received '{cfg.guest.python}', which has no pybullet. Install it: bash "
+            "requirements/install.sh embodied --guest calvin"
+        )
+    if cfg.guest.address is not None:
+        return {"pybullet": installed["pybullet"]}
     files = [
         file for folder in ("calvin_env", "conf", "data") for file in (source / folder).rglob("*") if file.is_file()
     ]
-    installed = installed_versions(guest_setup(cfg, _ADAPTER), cfg.env_type)
-    if not installed["pybullet"]:
-        raise ConfigError(
-            f"env.*.python: received '{cfg.python}', which has no pybullet. Install it: bash requirements/install.sh "
-            "embodied --guest calvin"
-        )
     return {"pybullet": installed["pybullet"], "calvin_env": hash_files(files, source)}
 
 
@@ -129,5 +136,5 @@ def check_calvin(cfg: EnvConfig) -> None:
     if not cfg.cameras or len(set(cfg.cameras)) < len(cfg.cameras):
         raise ConfigError(f"env.*.cameras: received {cfg.cameras}; allowed are static and gripper, each once.")
     require_start_states(cfg, len(calvin_chains(cfg)))
-    find_python(cfg)
+    check_guest_config(cfg)
     find_source(cfg)

@@ -6,8 +6,8 @@ import torch
 
 from rlinf.config.schema.env import EnvConfig, LangPickEnvConfig
 from rlinf.data.messages.embodied import Observation
-from rlinf.envs.simulators.langpick_single import DESCRIPTIONS, make_langpick_env
-from rlinf.envs.single_env_vector import SingleEnvVectorEnv
+from rlinf.envs.simulators.langpick_single import DESCRIPTIONS
+from rlinf.envs.simulators.simulator_vector import SimulatorVectorEnv
 from rlinf.errors import ConfigError
 
 _ABOVE = 0.07
@@ -20,7 +20,7 @@ _PER_METER = 30.0
 """Action of the expert for each meter that is left: one step goes 0.03 m."""
 
 
-class LangPickEnv(SingleEnvVectorEnv):
+class LangPickEnv(SimulatorVectorEnv):
     """MuJoCo: ``states`` float32 [B, 4] (hand, opening), ``main_images`` uint8 [B, H, W, 3], ``task_descriptions``.
 
     Actions are those of ``frankasim``. Lifting the cube that the sentence names by 0.06 m is success and ends the
@@ -34,21 +34,6 @@ class LangPickEnv(SingleEnvVectorEnv):
     Raises:
         MissingPackageError: MuJoCo is not installed.
     """
-
-    def __init__(self, cfg: LangPickEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
-        super().__init__(
-            cfg,
-            num_envs=num_envs,
-            first_env=first_env,
-            factory=make_langpick_env,
-            kwargs={
-                "image_size": cfg.image_size,
-                "is_light": cfg.render_quality == "light",
-                "shows_objects": cfg.show_objects,
-                "random_hand": cfg.random_hand,
-                "disturbance": cfg.disturbance,
-            },
-        )
 
 
 class LangPickExpert:

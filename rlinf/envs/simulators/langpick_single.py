@@ -8,10 +8,11 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlinf.config.schema.env import LangPickEnvConfig
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.frankasim.frankasim_arm import FrankaArm, Vector
 from rlinf.envs.simulators.frankasim.frankasim_scene import CUBE_HALF_SIZE, scene_with
-from rlinf.envs.single_env import SingleStep
+from rlinf.envs.single_env import SingleEnvSpec, SingleStep
 
 COLOURS = ("red", "green", "blue")
 DESCRIPTIONS = tuple(f"pick up the {colour} cube" for colour in COLOURS)
@@ -137,3 +138,20 @@ def make_langpick_env(*, render: bool, **kwargs: Any) -> LangPickSingleEnv:
     """
     del render
     return LangPickSingleEnv(**kwargs)
+
+
+def langpick_envs(cfg: LangPickEnvConfig, *, num_envs: int, first_env: int) -> SingleEnvSpec:
+    """Return the environments of a section; see ``SimulatorConfig.single_envs``."""
+    return SingleEnvSpec(
+        env_type=cfg.env_type,
+        factory=make_langpick_env,
+        kwargs={
+            "image_size": cfg.image_size,
+            "is_light": cfg.render_quality == "light",
+            "shows_objects": cfg.show_objects,
+            "random_hand": cfg.random_hand,
+            "disturbance": cfg.disturbance,
+        },
+        first_env=first_env,
+        num_envs=num_envs,
+    )

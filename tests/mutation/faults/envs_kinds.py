@@ -18,7 +18,6 @@ _TESTS = {
         "tests/unit/envs/simulators/metaworld/test_metaworld_env.py",
     ),
     "simulators/mujoco_cameras.py": ("tests/unit/envs/simulators/test_mujoco_cameras.py",),
-    "simulators/metaworld/metaworld_env.py": ("tests/unit/envs/simulators/metaworld/test_metaworld_env.py",),
     "simulators/metaworld/metaworld_expert.py": ("tests/unit/envs/simulators/metaworld/test_metaworld_expert.py",),
     "simulators/frankasim/frankasim_arm.py": (
         "tests/unit/envs/simulators/frankasim/test_frankasim_single.py",
@@ -269,13 +268,13 @@ FAULTS: list[Fault] = [
         "light images are not light",
     ),
     _fault(
-        "simulators/metaworld/metaworld_env.py",
+        "simulators/metaworld/metaworld_single.py",
         '"num_tasks": 1 if cfg.image_size or cfg.task_name in SPLITS else len(tasks),',
         '"num_tasks": 1,',
         "tasks learned together cannot be told apart without images",
     ),
     _fault(
-        "simulators/metaworld/metaworld_env.py",
+        "simulators/metaworld/metaworld_single.py",
         '"hides_goal": cfg.task_name in SPLITS,',
         '"hides_goal": False,',
         "the goal of meta-learning is shown",
@@ -319,7 +318,7 @@ FAULTS: list[Fault] = [
         "episodes begin before things lie still",
     ),
     _fault(
-        "simulators/metaworld/metaworld_env.py",
+        "simulators/metaworld/metaworld_single.py",
         '"rewards_success": not cfg.reward_shaping,',
         '"rewards_success": cfg.reward_shaping,',
         "reward shaping is off where it is asked for",

@@ -13,6 +13,12 @@ _SERVER = ("tests/unit/envs/guests/test_guest_server.py",)
 _VERSIONS = ("tests/unit/envs/guests/test_guest_versions.py",)
 _PUBLISHED = ("tests/unit/envs/guests/test_published_rlinf.py",)
 _ENV = ("tests/unit/envs/simulators/test_guest_env.py",)
+_TCP = ("tests/unit/envs/guests/test_guest_tcp.py",)
+_LISTENER = ("tests/unit/envs/guests/test_guest_listener.py",)
+_REMOTE = ("tests/unit/envs/test_guest_remote.py",)
+_SETTINGS = ("tests/unit/envs/test_guest_settings.py",)
+_SIMULATOR = ("tests/unit/envs/guests/test_rlinf_simulator.py",)
+_EITHER = ("tests/unit/envs/simulators/test_simulator_vector.py",)
 _ADAPTERS = {
     name: (f"tests/unit/envs/guests/test_{name}.py",)
     for name in ("robocasa", "robotwin", "isaaclab", "behavior", "habitat")
@@ -28,6 +34,191 @@ def _of_adapter(name: str, before: str, after: str, what: str) -> Fault:
 
 
 FAULTS: list[Fault] = [
+    _fault(
+        "guests/guest_wire.py",
+        "    if size > len(shared):\n",
+        "    if False:\n",
+        _WIRE,
+        "more is taken from shared memory than it has",
+    ),
+    _fault(
+        "guests/guest_wire.py",
+        "SHARED_BYTES < end[0] <= len(shared)",
+        "SHARED_BYTES < end[0]",
+        _WIRE,
+        "arrays for which shared memory has no room are an error",
+    ),
+    _fault(
+        "guest_process.py",
+        "    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)\n",
+        "",
+        _PROCESS,
+        "a guest makes the shared file shorter, and its host ends when it reads it",
+    ),
+    _fault(
+        "guest_process.py",
+        "        return [self._shared_fd]\n",
+        "        return []\n",
+        _PROCESS,
+        "images go through the connection",
+    ),
+    _fault(
+        "guests/guest_tcp.py",
+        'if not hmac.compare_digest(proof, _proof(key, b"host", ours, theirs)):',
+        "if not proof:",
+        _TCP,
+        "a guest serves every host",
+    ),
+    _fault(
+        "guests/guest_tcp.py",
+        'if not hmac.compare_digest(proof, _proof(key, b"guest", theirs, ours)):',
+        "if not proof:",
+        _TCP,
+        "a host takes every guest",
+    ),
+    _fault(
+        "guests/guest_tcp.py",
+        "    ours = os.urandom(_NUMBER_BYTES)\n",
+        "    ours = bytes(_NUMBER_BYTES)\n",
+        _TCP,
+        "a proof of a host that was overheard is taken again",
+    ),
+    _fault(
+        "guests/guest_tcp.py",
+        "greeting[len(_GREETING) :], os.urandom(_NUMBER_BYTES)",
+        "greeting[len(_GREETING) :], bytes(_NUMBER_BYTES)",
+        _TCP,
+        "a proof of a guest that was overheard is taken again",
+    ),
+    _fault(
+        "guests/guest_tcp.py",
+        'hmac.new(key, who + b"\\0" + of_guest',
+        "hmac.new(key, of_guest",
+        _TCP,
+        "a guest's proof is one of a host as well",
+    ),
+    _fault(
+        "guests/guest_tcp.py",
+        "connection.settimeout(max(deadline - time.monotonic(), 0.001))",
+        "connection.settimeout(PROOF_SECONDS)",
+        _TCP,
+        "one that sends a byte now and then is waited for without a limit",
+    ),
+    _fault(
+        "guests/guest_tcp.py",
+        "part = connection.recv(size - len(found))",
+        "part = connection.recv(2**20)",
+        _TCP,
+        "any number of bytes is read before a proof",
+    ),
+    _fault(
+        "guests/guest_tcp.py",
+        "            if Path(file).expanduser().stat().st_mode & 0o077:\n",
+        "            if False:\n",
+        _TCP,
+        "others can read the key",
+    ),
+    _fault(
+        "guests/guest_tcp.py", "    if len(key) < _SHORTEST_KEY:\n", "    if False:\n", _TCP, "an empty key is a key"
+    ),
+    _fault(
+        "guests/guest_listener.py",
+        "            return\n        finally:\n",
+        "            pass\n        finally:\n",
+        _LISTENER,
+        "a host that was refused is served",
+    ),
+    _fault(
+        "guests/guest_listener.py",
+        "while guest.poll() is None and not gone.poll(_POLL_MILLISECONDS):",
+        "while guest.poll() is None and gone.poll(_POLL_MILLISECONDS) is not None:",
+        _LISTENER,
+        "a guest goes on when its host has gone",
+    ),
+    _fault(
+        "guests/guest_listener.py",
+        "while guest.poll() is None and not gone.poll(_POLL_MILLISECONDS):",
+        "while not gone.poll(_POLL_MILLISECONDS):",
+        _LISTENER,
+        "a host does not hear that its guest has ended",
+    ),
+    _fault(
+        "guests/guest_server.py",
+        'if content["adapter"] != self._adapter:',
+        "if False:",
+        _LISTENER,
+        "a host has a guest load any module",
+    ),
+    _fault(
+        "guest_remote.py",
+        "                prove_as_host(connection, self.setup.key)\n",
+        "                pass\n",
+        _REMOTE,
+        "a host reads what one says that has proved nothing",
+    ),
+    _fault(
+        "guest_remote.py",
+        "            notice_silence(connection)\n",
+        "",
+        _REMOTE,
+        "a machine that is gone is waited for without a limit",
+    ),
+    _fault(
+        "guest_conformance.py",
+        '    raise ConformanceError("guest-key", f"{guest} takes a host that has another key.")\n',
+        "    return\n",
+        _CONFORMANCE,
+        "a guest that takes every host conforms",
+    ),
+    _fault(
+        "guest_settings.py",
+        "        if value:\n",
+        "        if False:\n",
+        _SETTINGS,
+        "a recipe names an interpreter that is not used",
+    ),
+    _fault(
+        "guest_settings.py",
+        "        if cfg.key_file is not None:\n",
+        "        if False:\n",
+        _SETTINGS,
+        "a key that is not used is taken",
+    ),
+    _fault(
+        "guests/rlinf_simulator.py",
+        "return functools.partial(self._env.observe, raw), reward",
+        "return self._env.observe(raw), reward",
+        _SIMULATOR,
+        "images are rendered where no one looks at them",
+    ),
+    _fault(
+        "guests/rlinf_simulator.py",
+        "**spec.kwargs, **next(own))",
+        "**spec.kwargs, **(spec.row_kwargs or [{}])[0])",
+        _SIMULATOR,
+        "all environments have the first one's task",
+    ),
+    _fault(
+        "guests/rlinf_simulator.py",
+        '    load_package(folder, "rlinf")\n',
+        "    sys.path.insert(0, str(folder.parent))\n",
+        _SIMULATOR,
+        "a guest sees the packages that lie beside its host's RLinf",
+    ),
+    _fault(
+        "simulators/simulator_vector.py",
+        "if name not in _OF_HOST}",
+        'if name not in {*_OF_HOST, "image_size"}}',
+        _EITHER,
+        "keys of a section do not reach the guest",
+    ),
+    _fault(
+        "simulators/simulator_vector.py",
+        "        if self.cfg.guest is None:\n",
+        "        if True:\n",
+        _EITHER,
+        "versions are those of an interpreter that lacks the simulator",
+    ),
     _fault(
         "guests/guest_wire.py",
         "if offset + size > len(body):",
@@ -51,8 +242,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "guests/guest_wire.py",
-        "memoryview(bytearray(memoryview(message)[start",
-        "memoryview(bytes(memoryview(message)[start",
+        "memoryview(bytearray(body))",
+        "memoryview(bytes(body))",
         _WIRE,
         "arrays are read-only",
     ),
@@ -236,13 +427,13 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "guest_process.py",
-        "if not self.connection.poll(self._setup.startup_timeout_seconds):",
+        "if not self.connection.poll(self.setup.startup_timeout_seconds):",
         "if False:",
         _PROCESS,
         "the start of a guest waits without a limit",
     ),
     _fault(
-        "simulators/guest_env.py",
+        "guest_settings.py",
         "named = cfg.python or os.environ.get(PYTHON_VARIABLE)",
         "named = cfg.python",
         _ENV,

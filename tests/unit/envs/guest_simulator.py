@@ -24,12 +24,13 @@ class CountingRow:
         closed_file: str | None = None,
         counts_resets: bool = False,
         shows_process: bool = False,
+        image_size: int = 0,
     ) -> None:
         time.sleep(build_seconds)
         self.action_low, self.action_high = np.full(1, -10.0, np.float32), np.full(1, 10.0, np.float32)
         self.renders, self.fail_at, self.crash_at = render, fail_at, crash_at
         self.step_seconds, self.closed_file = step_seconds, closed_file
-        self.seed, self.time = 0, 0
+        self.seed, self.time, self.image_size = 0, 0, image_size
         self.counts_resets, self.offset = counts_resets, os.getpid() if shows_process else 0
 
     def reset(self, seed: int) -> dict[str, Any]:
@@ -47,7 +48,10 @@ class CountingRow:
         return self.row(), float(action[0]) + self.time, self.time >= 3 + self.seed % 5, False, self.time == 2
 
     def row(self) -> dict[str, Any]:
+        size = self.image_size
+        image = {"main_images": np.full((size, size, 3), self.seed + self.time, np.uint8)} if size else {}
         return {
+            **image,
             "states": np.array([self.seed % 1000, self.time + self.offset], np.float32),
             "task_descriptions": f"count from {self.seed % 1000}",
         }

@@ -2,13 +2,15 @@
 
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from listening_guests import listening, write_key
 
-from rlinf.config.schema.env import GuestEnvConfig
+from rlinf.config.schema.env import GuestConfig, GuestEnvConfig
 from rlinf.envs import check_guest, guest_conformance
 from rlinf.envs.process_pool import ProcessPool
 from rlinf.errors import ConformanceError, EnvironmentFailure
@@ -18,8 +20,7 @@ def config(**init_params: Any) -> GuestEnvConfig:
     return GuestEnvConfig(
         env_type="guest",
         adapter="guest_simulator",
-        python=sys.executable,
-        env_vars={"PYTHONPATH": str(Path(__file__).parent)},
+        guest=GuestConfig(python=sys.executable, env_vars={"PYTHONPATH": str(Path(__file__).parent)}),
         init_params=init_params,
         total_num_envs=2,
         max_episode_steps=6,
@@ -30,6 +31,25 @@ def config(**init_params: Any) -> GuestEnvConfig:
 def test_a_guest_conforms_and_its_versions_are_told() -> None:
     versions = check_guest(config(), in_process=True)
     assert versions == {"python": platform.python_version(), "numpy": np.__version__, "no-such-simulator": ""}
+
+
+def remote(address: tuple[str, int], folder: Path) -> GuestEnvConfig:
+    guest = GuestConfig(address=f"tcp://{address[0]}:{address[1]}", key_file=write_key(folder))
+    return replace(config(), guest=guest)
+
+
+def test_guests_on_another_machine_conform(tmp_path: Path) -> None:
+    with listening(tmp_path) as address:
+        assert check_guest(remote(address, tmp_path))["numpy"] == np.__version__
+
+
+def test_a_guest_that_takes_a_host_with_another_key_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest_conformance, "check_vector_env", lambda env, **_: None)
+    with listening(tmp_path) as address:
+        cfg = remote(address, tmp_path)
+        monkeypatch.setattr(guest_conformance, "prove_as_host", lambda connection, key: None)
+        with pytest.raises(ConformanceError, match=r"guest-key.*takes a host that has another key"):
+            check_guest(cfg)
 
 
 def test_an_adapter_that_breaks_a_rule_of_environments_is_told_so() -> None:

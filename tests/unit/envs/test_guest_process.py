@@ -16,7 +16,8 @@ import pytest
 from pool_processes import wait_until_gone
 
 from rlinf.envs import guest_process, guests
-from rlinf.envs.guest_process import GuestProcess, GuestSetup, installed_versions, made_by_guest
+from rlinf.envs.guest_process import GuestProcess, GuestSetup, made_by_guest
+from rlinf.envs.guest_remote import installed_versions
 from rlinf.envs.process_pool import ProcessPool
 from rlinf.envs.raw_chunk import ChunkRequest, EpisodeRule
 from rlinf.envs.single_env import SingleEnvSpec
@@ -150,7 +151,7 @@ def test_a_guest_ends_with_its_host() -> None:
             "sys.path.insert(0, sys.argv[1]); from guest_wire import encode\n"
             "Connection(int(sys.argv[3])).send_bytes(encode(['hello', {'protocol': 7}]))\n"
             "import time; time.sleep(60)",
-            "speaks protocol 7; this host speaks 2",
+            "speaks protocol 7; this host speaks 3",
         ),
         (
             "from multiprocessing.connection import Connection\n"
@@ -180,6 +181,10 @@ IMPOSTOR = """
     ("body", "message"),
     [
         ("os.write(connection.fileno(), struct.pack('!iQ', -1, 2**62))", "more than 2147483647 bytes"),
+        (
+            "connection.send_bytes(b'RLS1' + struct.pack('<I', 2) + b'[]' + struct.pack('<Q', 2**40))",
+            "no reply to 'build': message has 1099511627776 bytes in shared memory, which has 2147483647",
+        ),
         ("os.write(connection.fileno(), struct.pack('!i', 100) + b'half')", "sent nothing for 1 s in the midst"),
         ("connection.send(print)", r"guest \d+ .* sent what is no reply to 'build': message begins with b'\\x80"),
         ("connection.send_bytes(MAGIC + struct.pack('<I', 10**6) + b'[' * 10**6)", "not JSON, or too deep"),
@@ -238,6 +243,41 @@ def test_a_simulator_is_closed_with_its_pool(tmp_path: Path) -> None:
     guests = pool(closed_file=str(closed))
     guests.close()
     assert closed.exists()
+
+
+def test_large_images_come_through_shared_memory_and_small_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = list[int]()
+    receive = GuestProcess.receive
+
+    def noted(guest: GuestProcess) -> bytes:
+        lengths.append(len(message := receive(guest)))
+        return message
+
+    monkeypatch.setattr(GuestProcess, "receive", noted)
+    for size, small in ((64, False), (400, True)):
+        guests = pool(image_size=size)
+        first, second = play(guests, 1), play(guests, 2)
+        for chunk, time in ((first, 1), (second, 2)):
+            assert chunk.obs["main_images"].shape == (3, size, size, 3)
+            assert [set(image.flat) for image in chunk.obs["main_images"]] == [{time}, {time + 1}, {time + 2}]
+        assert (lengths[-1] < 10_000) == small
+        guests.close()
+
+
+def test_a_guest_cannot_make_the_shared_file_shorter_or_longer(tmp_path: Path) -> None:
+    refused = tmp_path / "refused"
+    code = f"""
+        for size in (0, 2**32):
+            try:
+                os.ftruncate(int(sys.argv[5]), size)
+            except PermissionError:
+                open({str(refused)!r}, "a").write("x")
+        os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
+    """
+    guests = pool(setup={"python": interpreter(tmp_path, code)}, image_size=400)
+    assert play(guests, 1).obs["main_images"].shape == (3, 400, 400, 3)
+    guests.close()
+    assert refused.read_text() == "xx"
 
 
 def test_a_guest_says_which_versions_it_has() -> None:

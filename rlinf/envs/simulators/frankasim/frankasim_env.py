@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from rlinf.config.schema.env import FrankaSimEnvConfig
-from rlinf.envs.simulators.frankasim.frankasim_single import make_frankasim_env
-from rlinf.envs.single_env_vector import SingleEnvVectorEnv
+from rlinf.envs.simulators.simulator_vector import SimulatorVectorEnv
 
 
-class FrankaSimEnv(SingleEnvVectorEnv):
+class FrankaSimEnv(SimulatorVectorEnv):
     """MuJoCo: ``states`` float32 [B, 13] with the cube's position, or ``image_size`` and two cameras instead of it.
 
     With cameras ``states`` is [B, 7] (hand, gripper), next to ``main_images`` and ``wrist_images`` uint8 [B, H, W, 3].
@@ -22,12 +20,3 @@ class FrankaSimEnv(SingleEnvVectorEnv):
     Raises:
         MissingPackageError: MuJoCo is not installed.
     """
-
-    def __init__(self, cfg: FrankaSimEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
-        super().__init__(
-            cfg,
-            num_envs=num_envs,
-            first_env=first_env,
-            factory=make_frankasim_env,
-            kwargs={"image_size": cfg.image_size, "is_light": cfg.render_quality == "light"},
-        )

@@ -8,10 +8,11 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlinf.config.schema.env import FrankaSimEnvConfig
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.frankasim.frankasim_arm import FrankaArm
 from rlinf.envs.simulators.frankasim.frankasim_scene import CUBE_HALF_SIZE, SCENE
-from rlinf.envs.single_env import SingleStep
+from rlinf.envs.single_env import SingleEnvSpec, SingleStep
 
 DESCRIPTION = "Pick up the red cube."
 _CUBE_AREA = np.array([[0.42, -0.12], [0.58, 0.12]])
@@ -101,3 +102,14 @@ def make_frankasim_env(*, render: bool, image_size: int | None, is_light: bool =
         MissingPackageError: MuJoCo is not installed.
     """
     return FrankaSimSingleEnv(image_size=image_size, is_light=is_light, render=render)
+
+
+def frankasim_envs(cfg: FrankaSimEnvConfig, *, num_envs: int, first_env: int) -> SingleEnvSpec:
+    """Return the environments of a section; see ``SimulatorConfig.single_envs``."""
+    return SingleEnvSpec(
+        env_type=cfg.env_type,
+        factory=make_frankasim_env,
+        kwargs={"image_size": cfg.image_size, "is_light": cfg.render_quality == "light"},
+        first_env=first_env,
+        num_envs=num_envs,
+    )

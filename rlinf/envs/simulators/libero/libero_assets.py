@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from rlinf.config.schema.env import LiberoEnvConfig
 from rlinf.envs.versions import hash_files
 from rlinf.errors import ConfigError
 from rlinf.utils.optional import require
@@ -80,6 +81,11 @@ def libero_versions(assets_path: str | None) -> dict[str, str]:
         own = f"stand-ins ({sum(bool(line.strip()) for line in standins.read_text(encoding='utf-8').splitlines())})"
     content = hash_files((file for file in assets.rglob("*") if file.is_file()), assets)
     return {**versions, "assets": own, "assets_sha256": content}
+
+
+def section_versions(cfg: LiberoEnvConfig) -> dict[str, str]:
+    """See ``libero_versions`` and ``SimulatorConfig.own_versions``."""
+    return libero_versions(cfg.assets_path)
 
 
 def _write_paths(assets: Path) -> None:

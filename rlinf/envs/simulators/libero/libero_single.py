@@ -13,13 +13,14 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlinf.config.schema.env import LiberoEnvConfig
 from rlinf.envs.opengl import choose_opengl
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.libero.libero_assets import find_assets, load_suite
-from rlinf.envs.simulators.libero.libero_starts import LiberoStarts
+from rlinf.envs.simulators.libero.libero_starts import LiberoStarts, check_libero, libero_starts
 from rlinf.envs.simulators.mujoco_cameras import MujocoCameras
 from rlinf.envs.simulators.robosuite.robosuite_scene import axis_angle, numpy_seeded, scene_cameras
-from rlinf.envs.single_env import SingleStep
+from rlinf.envs.single_env import SingleEnvSpec, SingleStep
 from rlinf.utils.optional import require
 
 _SEED = 0
@@ -193,3 +194,32 @@ def make_libero_env(*, render: bool, **kwargs: Any) -> LiberoSingleEnv:
     del render
     choose_opengl()
     return LiberoSingleEnv(**kwargs)
+
+
+def libero_envs(cfg: LiberoEnvConfig, *, num_envs: int, first_env: int) -> SingleEnvSpec:
+    """Return the environments of a section; see ``SimulatorConfig.single_envs``.
+
+    Raises:
+        ConfigError: As ``check_libero``.
+    """
+    check_libero(cfg)
+    starts = libero_starts(cfg)
+    groups = [(first_env + row) // cfg.group_size for row in range(num_envs)]
+    return SingleEnvSpec(
+        env_type=cfg.env_type,
+        factory=make_libero_env,
+        kwargs={
+            "suite": cfg.task_suite_name,
+            "starts": starts,
+            "num_settle_steps": cfg.num_settle_steps,
+            "opens_gripper": cfg.reset_gripper_open,
+            "image_size": cfg.image_size,
+            "is_light": cfg.render_quality == "light",
+            "shows_objects": cfg.show_objects,
+            "disturbance": cfg.disturbance,
+            "assets_path": cfg.assets_path,
+        },
+        row_kwargs=[{"own_task": starts.own_task(group, cfg.num_groups)} for group in groups],
+        first_env=first_env,
+        num_envs=num_envs,
+    )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from rlinf.config.schema.env import MetaWorldEnvConfig
-from rlinf.envs.simulators.metaworld.metaworld_single import make_metaworld_env
-from rlinf.envs.simulators.metaworld.metaworld_tasks import SPLITS, tasks_of
-from rlinf.envs.single_env_vector import SingleEnvVectorEnv
+from rlinf.envs.simulators.simulator_vector import SimulatorVectorEnv
 
 
-class MetaWorldEnv(SingleEnvVectorEnv):
+class MetaWorldEnv(SimulatorVectorEnv):
     """Meta-World's 50 tasks: ``states`` float32 [B, 39] (goal visible), ``task_descriptions`` list of ``B`` strings.
 
     With ``image_size`` the policy sees what published ones do: ``states`` float32 [B, 4], hand and gripper, and
@@ -34,26 +31,3 @@ class MetaWorldEnv(SingleEnvVectorEnv):
         ConfigError: The task is unknown, or the environments cannot be shared out evenly among a benchmark's tasks.
         MissingPackageError: Meta-World is not installed.
     """
-
-    def __init__(self, cfg: MetaWorldEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
-        tasks = tasks_of(cfg)
-        numbers = [(first_env + row) // cfg.group_size % len(tasks) for row in range(num_envs)]
-        super().__init__(
-            cfg,
-            num_envs=num_envs,
-            first_env=first_env,
-            factory=make_metaworld_env,
-            kwargs={
-                "num_tasks": 1 if cfg.image_size or cfg.task_name in SPLITS else len(tasks),
-                "hides_goal": cfg.task_name in SPLITS,
-                "goals": None if cfg.num_goals is None else (len(tasks), cfg.num_goals),
-                "image_size": cfg.image_size,
-                "is_light": cfg.render_quality == "light",
-                "shows_objects": cfg.show_objects,
-                "num_settle_steps": cfg.num_settle_steps,
-                "rewards_success": not cfg.reward_shaping,
-                "sentences": cfg.task_sentences,
-                "tasks_of_episodes": tasks if cfg.task_per_episode else None,
-            },
-            row_kwargs=[{"task_name": tasks[number], "task_number": number} for number in numbers],
-        )

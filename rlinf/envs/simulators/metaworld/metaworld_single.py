@@ -9,12 +9,13 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlinf.config.schema.env import MetaWorldEnvConfig
 from rlinf.envs.opengl import choose_opengl
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.metaworld.metaworld_rotation import use_plain_rotation
-from rlinf.envs.simulators.metaworld.metaworld_tasks import PAPER_SENTENCES, TASK_DESCRIPTIONS
+from rlinf.envs.simulators.metaworld.metaworld_tasks import PAPER_SENTENCES, SPLITS, TASK_DESCRIPTIONS, tasks_of
 from rlinf.envs.simulators.mujoco_cameras import MujocoCameras
-from rlinf.envs.single_env import SingleStep
+from rlinf.envs.single_env import SingleEnvSpec, SingleStep
 from rlinf.utils.optional import require
 
 # A multiple of 16, which video encoders want; software rendering takes time in proportion to the pixels.
@@ -325,3 +326,32 @@ def make_metaworld_env(
         )
 
     return build(task_number) if tasks_of_episodes is None else MetaWorldTasks(len(tasks_of_episodes), build)
+
+
+def metaworld_envs(cfg: MetaWorldEnvConfig, *, num_envs: int, first_env: int) -> SingleEnvSpec:
+    """Return the environments of a section; see ``SimulatorConfig.single_envs``.
+
+    Raises:
+        ConfigError: As ``tasks_of``.
+    """
+    tasks = tasks_of(cfg)
+    numbers = [(first_env + row) // cfg.group_size % len(tasks) for row in range(num_envs)]
+    return SingleEnvSpec(
+        env_type=cfg.env_type,
+        factory=make_metaworld_env,
+        kwargs={
+            "num_tasks": 1 if cfg.image_size or cfg.task_name in SPLITS else len(tasks),
+            "hides_goal": cfg.task_name in SPLITS,
+            "goals": None if cfg.num_goals is None else (len(tasks), cfg.num_goals),
+            "image_size": cfg.image_size,
+            "is_light": cfg.render_quality == "light",
+            "shows_objects": cfg.show_objects,
+            "num_settle_steps": cfg.num_settle_steps,
+            "rewards_success": not cfg.reward_shaping,
+            "sentences": cfg.task_sentences,
+            "tasks_of_episodes": tasks if cfg.task_per_episode else None,
+        },
+        row_kwargs=[{"task_name": tasks[number], "task_number": number} for number in numbers],
+        first_env=first_env,
+        num_envs=num_envs,
+    )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from rlinf.config.schema.env import RobosuiteEnvConfig
-from rlinf.envs.simulators.robosuite.robosuite_single import make_robosuite_env
-from rlinf.envs.single_env_vector import SingleEnvVectorEnv
+from rlinf.envs.simulators.simulator_vector import SimulatorVectorEnv
 
 
-class RobosuiteEnv(SingleEnvVectorEnv):
+class RobosuiteEnv(SimulatorVectorEnv):
     """robosuite: ``states`` float32 [B, S], the whole state, and ``task_descriptions``.
 
     With ``image_size`` the policy sees ``main_images`` and maybe ``wrist_images`` uint8 [B, H, W, 3], and ``states``
@@ -25,6 +23,3 @@ class RobosuiteEnv(SingleEnvVectorEnv):
     Raises:
         MissingPackageError: robosuite is not installed.
     """
-
-    def __init__(self, cfg: RobosuiteEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
-        super().__init__(cfg, num_envs=num_envs, first_env=first_env, factory=make_robosuite_env, kwargs={"cfg": cfg})

@@ -17,7 +17,7 @@ from rlinf.envs.opengl import choose_opengl
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.simulators.robosuite.robosuite_scene import axis_angle, numpy_seeded, scene_cameras
 from rlinf.envs.simulators.robosuite.robosuite_tasks import TASK_DESCRIPTIONS
-from rlinf.envs.single_env import SingleStep
+from rlinf.envs.single_env import SingleEnvSpec, SingleStep
 from rlinf.utils.optional import require
 
 _SEED = 0
@@ -151,3 +151,14 @@ def make_robosuite_env(*, render: bool, cfg: RobosuiteEnvConfig) -> RobosuiteSin
     del render
     choose_opengl()
     return RobosuiteSingleEnv(cfg)
+
+
+def robosuite_envs(cfg: RobosuiteEnvConfig, *, num_envs: int, first_env: int) -> SingleEnvSpec:
+    """Return the environments of a section; see ``SimulatorConfig.single_envs``."""
+    return SingleEnvSpec(
+        env_type=cfg.env_type,
+        factory=make_robosuite_env,
+        kwargs={"cfg": cfg},
+        first_env=first_env,
+        num_envs=num_envs,
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.config.schema.env import GuestEnvConfig
+from rlinf.config.schema.env import GuestConfig, GuestEnvConfig
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import check_vector_env
 from rlinf.envs.guests import guest_server
@@ -141,8 +141,7 @@ def check_in_guest(
     cfg = GuestEnvConfig(
         env_type="guest",
         adapter=adapter,
-        python=sys.executable,
-        env_vars={"PYTHONPATH": f"{folder}:{HERE}"},
+        guest=GuestConfig(python=sys.executable, env_vars={"PYTHONPATH": f"{folder}:{HERE}"}),
         init_params=init_params,
         total_num_envs=num_envs,
         max_episode_steps=5,

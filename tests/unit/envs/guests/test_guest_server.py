@@ -12,6 +12,7 @@ import pytest
 
 from rlinf.envs.guests.guest_server import GuestServer, load_adapter
 from rlinf.envs.guests.guest_wire import PROTOCOL, decode, encode
+from rlinf.envs.guests.rows import Singles
 
 
 class Host:
@@ -57,7 +58,7 @@ def test_a_greeting_has_protocol_and_versions(host: Host) -> None:
 def test_requests_that_cannot_be_answered_are_errors_and_the_next_one_is_answered(host: Host) -> None:
     host.hear()
     assert host.ask("reset", {"rows": np.arange(2), "seeds": np.arange(2)})[1][1].endswith(
-        "build first, then reset, chunk and close"
+        "build first, then reset, chunk, versions and close"
     )
     assert host.build()[0] == "ok"
     assert host.ask("dance", {})[0] == "error"
@@ -101,3 +102,11 @@ def test_the_simulator_is_closed_when_the_host_closes(host: Host, tmp_path: Path
 
 def test_adapters_of_this_folder_come_before_others() -> None:
     assert load_adapter("habitat").__name__ == "rlinf.envs.guests.habitat"
+
+
+def test_versions_are_those_that_the_simulator_says(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.hear()
+    assert host.build()[0] == "ok"
+    assert host.ask("versions", {}) == ["ok", {}]
+    monkeypatch.setattr(Singles, "versions", lambda batch: {"scene": "4"}, raising=False)
+    assert host.ask("versions", {}) == ["ok", {"scene": "4"}]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.envs.guests.guest_wire import MAGIC, WireError, decode, encode
+from rlinf.envs.guests.guest_wire import MAGIC, SHARED_BYTES, SHARED_MAGIC, WireError, decode, encode
 
 
 def message(header: Any, body: bytes = b"") -> bytes:
@@ -75,3 +75,38 @@ def test_what_is_nested_deeply_is_neither_sent_nor_taken() -> None:
         decode(message([value]))
     with pytest.raises(WireError, match="deep"):
         encode([itself := [], itself.append(itself)])  # type: ignore[func-returns-value]
+
+
+def test_large_arrays_lie_in_shared_memory_and_small_ones_in_the_message() -> None:
+    shared = memoryview(bytearray(2 * SHARED_BYTES))
+    large = np.arange(SHARED_BYTES // 4 + 1, dtype=np.int32)
+    sent = encode([large, np.ones(3)], shared)
+    assert sent.startswith(SHARED_MAGIC)
+    assert len(sent) < 200
+    first, second = decode(sent, shared)
+    shared[:8] = b"\xff" * 8
+    assert np.array_equal(first, large), "what arrived is a copy"
+    assert second.tolist() == [1, 1, 1]
+    first[:] = 0
+    assert encode([large[:-1]], shared).startswith(MAGIC), "not above the limit"
+    assert encode([np.zeros(2 * SHARED_BYTES + 1, np.uint8)], shared).startswith(MAGIC), "more than there is room for"
+
+
+@pytest.mark.parametrize(
+    ("size", "shared", "told"),
+    [
+        (struct.pack("<Q", 4), None, "and there is none"),
+        (b"", memoryview(bytes(8)), "does not say how many"),
+        (struct.pack("<Q", 9), memoryview(bytes(8)), "9 bytes in shared memory, which has 8"),
+        (struct.pack("<Q", 2**63), memoryview(bytes(8)), "which has 8"),
+    ],
+)
+def test_shared_memory_is_not_read_beyond_its_end(size: bytes, shared: memoryview | None, told: str) -> None:
+    received = message({"__array": ["|u1", [4], 0]}).replace(MAGIC, SHARED_MAGIC) + size
+    with pytest.raises(WireError, match=told):
+        decode(received, shared)
+
+
+def test_an_array_that_reaches_beyond_its_message_is_told_so() -> None:
+    with pytest.raises(WireError, match="does not fit into a body of 7 bytes"):
+        decode(message({"__array": ["<f4", [2], 0]}, b"1234567"))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.config.schema.env import GuestEnvConfig
+from rlinf.config.schema.env import GuestConfig, GuestEnvConfig
 from rlinf.envs.guest_process import GuestProcess, GuestSetup, made_by_guest
 from rlinf.envs.process_pool import ProcessPool
 from rlinf.envs.raw_chunk import ChunkRequest, EpisodeRule
@@ -175,8 +175,7 @@ def test_a_recipes_section_reaches_the_published_class(published: dict[str, str]
     cfg = GuestEnvConfig(
         env_type="guest",
         adapter="published_rlinf",
-        python=sys.executable,
-        env_vars=published,
+        guest=GuestConfig(python=sys.executable, env_vars=published),
         init_params={"env_type": "robotwin", "action_dim": 2, "task_config": {"task_name": "lift_pot"}},
         total_num_envs=4,
         group_size=2,

@@ -15,7 +15,7 @@ from libero_configs import libero_config, needs_assets
 from maniskill_configs import PUSH_CUBE, maniskill_config
 from robosuite_configs import robosuite_config
 
-from rlinf.config.schema.env import CalvinEnvConfig, EnvConfig
+from rlinf.config.schema.env import CalvinEnvConfig, EnvConfig, GuestConfig
 from rlinf.config.schema.intervention import InterventionConfig, KeyboardIntervenerConfig
 from rlinf.envs import make_vector_env
 from rlinf.envs.interveners.keyboard import KeyboardIntervener
@@ -59,9 +59,9 @@ def simulated(name: str) -> tuple[EnvConfig, Callable[[torch.Tensor], torch.Tens
         case "maniskill":
             return maniskill_config(**ONE, init_params=PUSH_CUBE), lambda states: states[7] + states[8]
         case "calvin_native" | "calvin_rlds":
-            calvin = {"python": os.environ.get("RLINF_GUEST_PYTHON", sys.executable), "image_size": 16}
+            guest = GuestConfig(python=os.environ.get("RLINF_GUEST_PYTHON", sys.executable))
             convention = name.removeprefix("calvin_")
-            cfg = CalvinEnvConfig(env_type="calvin", **ONE, **calvin, action_convention=convention)
+            cfg = CalvinEnvConfig(env_type="calvin", **ONE, guest=guest, image_size=16, action_convention=convention)
             return cfg, lambda states: states[6]
     needs_assets()
     convention = "rlds" if name == "libero_rlds" else "native"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import rlinf.envs
-from rlinf.config.schema.env import CalvinEnvConfig
+from rlinf.config.schema.env import CalvinEnvConfig, GuestConfig
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import check_vector_env
 from rlinf.envs.guests.calvin_chains import load_chains
@@ -24,7 +24,7 @@ from rlinf.errors import ConfigError
 def calvin_config(**changes: Any) -> CalvinEnvConfig:
     given: dict[str, Any] = {
         "env_type": "calvin",
-        "python": os.environ.get("RLINF_GUEST_PYTHON", sys.executable),
+        "guest": GuestConfig(python=os.environ.get("RLINF_GUEST_PYTHON", sys.executable)),
         "total_num_envs": 2,
         "group_size": 2,
         "max_episode_steps": 6,
@@ -51,7 +51,7 @@ def source(folder: Path) -> str:
         ({"first_tasks": ["place_in_drawer"]}, "no published chain begins"),
         ({"source_path": None}, rf"env\.\*\.source_path: received null, and {SOURCE_VARIABLE} is not set"),
         ({"source_path": "nowhere"}, "'nowhere', which has no calvin_env.*git clone"),
-        ({"python": "no_python"}, r"env\.\*\.python: received 'no_python'"),
+        ({"guest": GuestConfig(python="no_python")}, r"env\.\*\.guest\.python: received 'no_python'"),
     ],
 )
 def test_wrong_keys_are_refused(
@@ -134,7 +134,15 @@ print(first["task_descriptions"])
 def test_calvin_tells_success_and_moves_the_gripper() -> None:
     cfg = calvin_config()
     run = subprocess.run(
-        [str(cfg.python), "-W", "ignore", "-c", SOLVE, str(Path(rlinf.envs.__path__[0])), os.environ[SOURCE_VARIABLE]],
+        [
+            str(cfg.guest.python),
+            "-W",
+            "ignore",
+            "-c",
+            SOLVE,
+            str(Path(rlinf.envs.__path__[0])),
+            os.environ[SOURCE_VARIABLE],
+        ],
         capture_output=True,
         text=True,
         check=False,

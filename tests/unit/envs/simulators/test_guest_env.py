@@ -7,20 +7,19 @@ from typing import Any
 import pytest
 from toy_envs import episode_length
 
-from rlinf.config.schema.env import GuestEnvConfig
+from rlinf.config.schema.env import GuestConfig, GuestEnvConfig
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import check_vector_env
-from rlinf.envs.guest_process import PYTHON_VARIABLE
+from rlinf.envs.guest_settings import PYTHON_VARIABLE
 from rlinf.envs.readiness import check_env_config
 from rlinf.errors import ConfigError
 
 
-def guest_config(**changes: Any) -> GuestEnvConfig:
+def guest_config(python: str | None = sys.executable, **changes: Any) -> GuestEnvConfig:
     given: dict[str, Any] = {
         "env_type": "guest",
         "adapter": "guest_simulator",
-        "python": sys.executable,
-        "env_vars": {"PYTHONPATH": str(Path(__file__).parents[1])},
+        "guest": GuestConfig(python=python, env_vars={"PYTHONPATH": str(Path(__file__).parents[1])}),
         "total_num_envs": 4,
         "group_size": 2,
         "max_episode_steps": 6,
@@ -41,7 +40,7 @@ def test_the_interpreter_is_that_of_the_recipe_else_of_a_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
-    with pytest.raises(ConfigError, match=rf"env\.\*\.python: received null, and {PYTHON_VARIABLE} is not set"):
+    with pytest.raises(ConfigError, match=rf"env\.\*\.guest\.python: received null, and {PYTHON_VARIABLE} is not set"):
         check_env_config(guest_config(python=None))
     with pytest.raises(ConfigError, match="no executable file"):
         check_env_config(guest_config(python=str(tmp_path / "python")))

@@ -1,9 +1,12 @@
 """``env_type: libero`` keeps the rules of environments; the expert puts objects into the basket."""
 
+import sys
+
 import pytest
 import torch
 from libero_configs import libero_config, needs_assets
 
+from rlinf.config.schema.env import GuestConfig
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import check_vector_env
 from rlinf.envs.scripted import make_scripted_policy
@@ -62,3 +65,22 @@ def test_actions_of_openvlas_data_sets_turn_the_gripper_round() -> None:
             step = env.chunk_step(torch.tensor([[[0.0] * 6 + [gripper]]]).expand(1, 4, 7))
             openings[convention, gripper] = float(step.obs["states"][0, 6] - step.obs["states"][0, 7])
     assert openings["rlds", 0.0] == openings["native", 1.0] < openings["rlds", 1.0] - 0.01
+
+
+@pytest.mark.libero
+@pytest.mark.timeout(600)
+def test_a_guest_plays_the_same_bit_for_bit() -> None:
+    needs_assets()
+    actions = torch.rand(4, 2, 3, 7, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    seen = []
+    for guest in (None, GuestConfig(python=sys.executable)):
+        cfg = libero_config(task_id_filter=[0, 1], group_size=1, num_settle_steps=2, guest=guest)
+        with make_vector_env(cfg, num_envs=2) as env:
+            steps = [env.reset(5), *(env.chunk_step(chunk).obs for chunk in actions)]
+            seen.append((env.versions(), steps))
+    assert seen[0][0] == seen[1][0]
+    assert "assets_sha256" in seen[0][0]
+    for own, guests in zip(seen[0][1], seen[1][1], strict=True):
+        assert own["task_descriptions"] == guests["task_descriptions"]
+        for key in ("states", "main_images", "wrist_images"):
+            assert torch.equal(own[key], guests[key]), key
