@@ -35,7 +35,7 @@ from benchmarks.vla_sizes import (
 
 HALF = 2
 """Bytes of a number of the rollout's weights, bf16."""
-BATCH = 32
+BATCH = 64
 """Chunks of a small policy's update."""
 _MMAP_THRESHOLD = -3
 """Number of ``M_MMAP_THRESHOLD`` in glibc."""

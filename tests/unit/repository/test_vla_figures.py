@@ -148,13 +148,12 @@ def test_keys_and_values_are_kept_from_pass_to_pass() -> None:
 
 
 def test_what_is_counted_is_what_the_process_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vla_memory, "BATCH", 8)
+    monkeypatch.setattr(vla_memory, "BATCH", 16)
     found = vla_memory.tiny_memory("smolvla", CPU)
     assert found["counted_over_measured_activations"] == pytest.approx(1.0, abs=0.05)
-    assert found["counted_over_measured_checkpoints"] == pytest.approx(1.0, abs=0.15)
-    # Pages are not full.
-    assert found["counted_over_measured_gradients"] == pytest.approx(0.9, abs=0.1)
-    assert found["counted_over_measured_moments"] == pytest.approx(0.95, abs=0.1)
+    # What little there is fills no pages.
+    assert found["counted_over_measured_checkpoints"] == pytest.approx(0.9, abs=0.15)
+    assert found["counted_over_measured_gradients"] == pytest.approx(0.9, abs=0.15)
 
 
 @every_kind
