@@ -17,7 +17,7 @@ _TESTS = {
     "workers/env/env_worker.py": ("tests/unit/workers/env/test_env_worker.py",),
     "workers/env/policy_client.py": ("tests/e2e/test_dagger_runs.py",),
     "config/checks/offline_checks.py": ("tests/unit/config/checks/test_offline_checks.py",),
-    "cli/migrate_values.py": ("tests/unit/cli/test_migrate_recipe.py",),
+    "cli/migrate_values.py": ("tests/unit/cli/test_migrate_recipe_collection.py",),
 }
 
 
