@@ -220,8 +220,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/supervised_frames.py",
-        "total * weight / num_actions * self.engine.world_size, metrics",
-        "total * weight / is_action.sum() * self.engine.world_size, metrics",
+        "total * (self.vla_loss_weight * weight) / num_actions",
+        "total * (self.vla_loss_weight * weight) / is_action.sum()",
         LEARNER,
         "each micro-batch has a mean of its own",
     ),
@@ -234,8 +234,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/supervised_frames.py",
-        "total * weight / num_actions",
-        "total / num_actions",
+        "(self.vla_loss_weight * weight) / num_actions",
+        "self.vla_loss_weight / num_actions",
         CO_TRAINING,
         "frames count as much as rollouts, whatever their weight",
     ),
