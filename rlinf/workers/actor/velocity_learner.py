@@ -90,7 +90,7 @@ class VelocityLearner(PolicyLearner):
         return found
 
     def _mixture(self, samples: Samples, rows: torch.Tensor) -> dict[str, Any]:
-        """Return the arguments of ``velocity_forward`` for some samples."""
+        """Return the arguments of the pass for some samples: inputs, noise and times."""
         inputs = inputs_on_device(samples.forward_inputs, rows, self.engine.device)
         return {"forward_inputs": inputs, "noise": self.noise[rows], "time": self.time[rows]}
 
