@@ -143,7 +143,9 @@ class EnvConfig(ConfigSection):
     then the same for every ``seed``."""
     num_start_states: PositiveInt | None = None
     """Of ``env.eval``: how many start states an evaluation plays, in order and each exactly once; it is refused before
-    it begins where environments, rollout epochs and steps come to another number. null does not look."""
+    it begins where environments, rollout epochs and steps come to another number. Fewer environments than one rollout
+    epoch has may be left over, so that every env worker has as many as the others: they play, and their episodes do not
+    count. null does not look."""
     seed: NonNegativeInt = 0
     """Seed of the reset states; has no effect with ``use_ordered_reset_state_ids``."""
     reward_coef: float = 1.0

@@ -272,8 +272,8 @@ class _EpisodeLog:
             place = (self.epoch, self.env.first_env + row)
             number = self._ended[place]
             self._ended[place] += 1
-            if number < self.num_counted:
-                start = self.env.start_of(row, number)
+            start, limit = self.env.start_of(row, number), self.env.cfg.num_start_states
+            if number < self.num_counted and (limit is None or start < limit):
                 self.episodes.append(EvalEpisode(*place, number=number, task=task, metrics=metrics, start=start))
 
     def summary(self) -> str:

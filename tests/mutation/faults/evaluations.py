@@ -37,10 +37,24 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/env/env_worker.py",
-        "start = self.env.start_of(row, number)",
-        "start = int(self.env.reset_state_ids[row])",
+        "start, limit = self.env.start_of(row, number), self.env.cfg.num_start_states",
+        "start, limit = int(self.env.reset_state_ids[row]), self.env.cfg.num_start_states",
         _WORKER,
         "an episode is said to begin where the next one does",
+    ),
+    Fault(
+        "rlinf/workers/env/env_worker.py",
+        "(limit is None or start < limit)",
+        "(limit is None or start <= limit)",
+        _WORKER,
+        "an environment beyond the start states counts",
+    ),
+    Fault(
+        "rlinf/config/checks/runner_checks.py",
+        "0 <= played - wanted < groups",
+        "0 <= played - wanted",
+        ("tests/unit/config/checks/test_runner_checks.py",),
+        "start states are played twice",
     ),
     Fault(
         "rlinf/envs/reset_states.py",

@@ -27,6 +27,7 @@ PUBLISHED_NAME = re.compile(
 START_STATES = {"libero": 500, "calvin": 1000}
 """How many start states evaluations of a suite play once; published ones do not say how many they mean to play."""
 FOR_EIGHT_GPUS = {
+    "libero": {"env.eval.total_num_envs": (500, 504)},
     "calvin": {"env.eval.total_num_envs": (50, 40), "env.eval.max_steps_per_rollout_epoch": (9600, 12000)},
     "metaworld_50_ppo": {"env.eval.total_num_envs": (500, 504)},
     "metaworld_45_ppo": {"env.eval.total_num_envs": (100, 104)},

@@ -91,3 +91,5 @@ def test_start_states_that_are_skipped_or_repeated_are_refused(
     assert played in str(caught.value)
     right = {**changes, "env.eval.total_num_envs": 7, "env.eval.group_size": 1, "env.eval.rollout_epoch": 1}
     validate_cfg(recipe(right))
+    validate_cfg(recipe({**right, "env.eval.total_num_envs": 8}))  # one is left over, and does not count
+    validate_cfg(recipe({**right, "env.eval.total_num_envs": 4, "env.eval.rollout_epoch": 2}))

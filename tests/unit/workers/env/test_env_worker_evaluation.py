@@ -106,6 +106,12 @@ def test_an_ordered_evaluation_plays_every_start_exactly_once(
     assert sorted(str(episode.start) for episode in episodes) == sorted(map(str, range(NUM_ENVS * epochs * counted)))
 
 
+def test_environments_beyond_the_start_states_do_not_count() -> None:
+    keys = ("env.eval.use_ordered_reset_state_ids=true", "env.eval.rollout_epoch=2")
+    episodes = evaluate(LIMIT, *keys, f"env.eval.num_start_states={2 * NUM_ENVS - 1}")
+    assert sorted(str(episode.start) for episode in episodes) == sorted(map(str, range(2 * NUM_ENVS - 1)))
+
+
 def test_an_episode_says_which_start_state_it_began_from() -> None:
     episodes = evaluate(2 * LIMIT, "env.eval.use_ordered_reset_state_ids=true", "env.eval.rollout_epoch=2")
     # Those with even seeds succeed.
