@@ -147,8 +147,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/env/env_worker.py",
-        "            self._ended[place] += 1\n            if number",
-        "            if number",
+        "            self._ended[place] += 1\n            start",
+        "            start",
         EVALUATION,
         "ended episodes are not counted",
     ),

@@ -23,10 +23,17 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/config/checks/runner_checks.py",
-        "if played != wanted or evaluation.group_size > 1:",
+        "if not 0 <= played - wanted < groups or evaluation.group_size > 1:",
         "if played < wanted:",
         _RUNNER_CHECKS,
         "start states may be played twice",
+    ),
+    Fault(
+        "rlinf/config/checks/runner_checks.py",
+        "0 <= played - wanted < groups",
+        "0 <= played - wanted <= groups",
+        _RUNNER_CHECKS,
+        "a rollout epoch more than there are start states",
     ),
     Fault(
         "rlinf/config/schema/env.py",
@@ -48,13 +55,6 @@ FAULTS: list[Fault] = [
         "(limit is None or start <= limit)",
         _WORKER,
         "an environment beyond the start states counts",
-    ),
-    Fault(
-        "rlinf/config/checks/runner_checks.py",
-        "0 <= played - wanted < groups",
-        "0 <= played - wanted",
-        ("tests/unit/config/checks/test_runner_checks.py",),
-        "start states are played twice",
     ),
     Fault(
         "rlinf/envs/reset_states.py",

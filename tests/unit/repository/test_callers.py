@@ -19,6 +19,7 @@ WITHOUT_CALLER = {
     "DeviceTransfers.num_parked": OBSERVED,
     "EnsembleQPolicy.actor_forward": DISPATCHED,
     "FlowPolicy.velocity_forward": DISPATCHED,
+    "FlowVLAPolicy.reconstruction_forward": DISPATCHED,
     "FlowVLAPolicy.velocity_forward": DISPATCHED,
     "IQLPolicy.actor_forward": DISPATCHED,
     "PutOnPlate25Env": REGISTERED,

@@ -76,6 +76,7 @@ def test_a_mistake_is_located_with_its_remedy(
     [
         ({"total_num_envs": 5}, "5 groups of 1 x 1 rollout epochs x 1 episodes that are counted = 5 episodes"),
         ({"total_num_envs": 5, "rollout_epoch": 3}, "= 15 episodes from 15 start states"),
+        ({"total_num_envs": 7, "rollout_epoch": 2}, "= 14 episodes from 14 start states"),
         ({"total_num_envs": 14, "group_size": 2}, "= 14 episodes from 7 start states"),
         ({"total_num_envs": 8, "group_size": 2}, "= 8 episodes from 4 start states"),
         ({"total_num_envs": 7, "group_size": 7}, "= 7 episodes from 1 start states"),
