@@ -16,8 +16,8 @@ _WORKER = ("tests/unit/workers/env/test_env_worker_evaluation.py",)
 FAULTS: list[Fault] = [
     Fault(
         "rlinf/config/checks/runner_checks.py",
-        "if played != wanted or evaluation.group_size > 1:",
-        "if played != wanted:",
+        "if not 0 <= played - wanted < groups or evaluation.group_size > 1:",
+        "if not 0 <= played - wanted < groups:",
         _RUNNER_CHECKS,
         "every start state is played by a whole group",
     ),
