@@ -1,6 +1,5 @@
 """Specifications of toy environments, and whether a process lives."""
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ def spec(**kwargs: Any) -> SingleEnvSpec:
 
 def is_alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # the second if it goes while its file is read
         return False
-    status = Path(f"/proc/{pid}/stat").read_text()
     return status.rsplit(")", 1)[1].split()[0] != "Z"
 
 

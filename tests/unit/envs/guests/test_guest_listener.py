@@ -36,7 +36,7 @@ def ask(wire: Connection, *request: Any) -> Any:
 
 def build(adapter: str = "guest_simulator", **init_params: Any) -> tuple[str, dict[str, Any]]:
     counts = {"num_envs": 1, "first_env": 0, "num_recorded": 0}
-    return "build", {"adapter": adapter, "episode": {}, "init_params": init_params, **counts}
+    return "build", {"adapter": adapter, "episode": {"group_size": 1}, "init_params": init_params, **counts}
 
 
 def test_each_host_has_a_process_of_its_own(tmp_path: Path) -> None:

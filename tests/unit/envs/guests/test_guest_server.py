@@ -72,10 +72,9 @@ def test_requests_that_cannot_be_answered_are_errors_and_the_next_one_is_answere
 
 def test_heartbeats_come_while_a_request_is_worked_on_and_only_then(host: Host) -> None:
     host.hear()
-    host.connection.send_bytes(
-        encode(["build", {"adapter": "guest_simulator", "episode": {}, "init_params": {"build_seconds": 0.3},
-                          "num_envs": 1, "first_env": 0, "num_recorded": 0}])
-    )  # fmt: skip
+    counts = {"num_envs": 1, "first_env": 0, "num_recorded": 0}
+    content = {"adapter": "guest_simulator", "episode": {"group_size": 1}, "init_params": {"build_seconds": 0.3}}
+    host.connection.send_bytes(encode(["build", content | counts]))
     beats = []
     while (message := host.hear())[0] == "alive":
         beats.append(message[1])
