@@ -147,7 +147,7 @@ def test_a_token_is_learned_written_and_seen_by_a_policy(
     assert before.keys() == after.keys()
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
     more = (f"actor.model.model_path={written}", "actor.model.use_rlt=true", "algorithm.update_epoch=2")
-    more += ("actor.model.rl_token={prefix_seq_len: 96, num_heads: 4}", "algorithm.replay_buffer.min_buffer_size=80")
+    more += ("actor.model.rlt={prefix_seq_len: 96, num_heads: 4}", "algorithm.replay_buffer.min_buffer_size=80")
     records = read_metrics(train("pixel_reach_rlt_openpi_tiny", *SMALL, *IMAGES, *more))
     assert records[2]["train/policy_grad_norm"] > 0
 

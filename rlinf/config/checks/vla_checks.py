@@ -264,9 +264,9 @@ def check_token(check: Check[EmbodiedConfig]) -> None:
     if not isinstance(model, FlowVLAConfig):
         return
     if not model.use_rlt:
-        check.unused(model, ("rl_token",), path, "without actor.model.use_rlt")
+        check.unused(model, ("rlt",), path, "without actor.model.use_rlt")
         return
-    keys, learns = model.rl_token, isinstance(cfg.algorithm.loss, SupervisedLossConfig)
+    keys, learns = model.rlt, isinstance(cfg.algorithm.loss, SupervisedLossConfig)
     if not learns and not (model.add_q_head and model.refine_actions):
         check.problem(
             f"{path}.use_rlt",
@@ -274,9 +274,9 @@ def check_token(check: Check[EmbodiedConfig]) -> None:
             f"and refine_actions, while loss_type={cfg.algorithm.loss_type} has no use for it. Set it to false.",
         )
     if not learns:
-        check.unused(keys, ("vla_loss_weight",), f"{path}.rl_token", f"by loss_type={cfg.algorithm.loss_type}")
+        check.unused(keys, ("vla_loss_weight",), f"{path}.rlt", f"by loss_type={cfg.algorithm.loss_type}")
     elif not keys.vla_loss_weight:
-        reason = f"with {path}.rl_token.vla_loss_weight=0, which leaves the flow as it is"
+        reason = f"with {path}.rlt.vla_loss_weight=0, which leaves the flow as it is"
         check.unused(model, ("freeze", "is_lora"), path, reason)
         if isinstance(cfg.data, LeRobotDataConfig) and cfg.data.advantage_tag is not None:
             check.problem("data.advantage_tag", f"is not used {reason}. Remove it.")
@@ -286,8 +286,8 @@ def check_token(check: Check[EmbodiedConfig]) -> None:
         )
     if keys.embed_dim is not None and keys.embed_dim % keys.num_heads:
         check.problem(
-            f"{path}.rl_token.embed_dim",
-            f"received {keys.embed_dim}; must be a multiple of {path}.rl_token.num_heads {keys.num_heads}. Set it to "
+            f"{path}.rlt.embed_dim",
+            f"received {keys.embed_dim}; must be a multiple of {path}.rlt.num_heads {keys.num_heads}. Set it to "
             f"{-(-keys.embed_dim // keys.num_heads) * keys.num_heads}.",
         )
 

@@ -155,7 +155,7 @@ class ActionPolicyConfig(ConfigSection):
 
 @dataclass(frozen=True, kw_only=True)
 class RLTokenConfig(ConfigSection):
-    """``actor.model.rl_token``: with ``use_rlt``, the token that stands for what a flow's expert attends to (RLT)."""
+    """``actor.model.rlt``: with ``use_rlt``, the token that stands for what a flow's expert attends to (RLT)."""
 
     vla_loss_weight: NonNegativeFloat = 1.0
     """Weight of the flow's own loss next to the reconstruction; at 0 the flow keeps its weights."""
@@ -256,7 +256,7 @@ class FlowVLAConfig(VLAConfig):
     use_rlt: bool = False
     """Fine-tuning: learn a token from which what the expert attends to can be reconstructed. With ``refine_actions``:
     the policy sees the token in place of the mean."""
-    rl_token: RLTokenConfig = field(default_factory=RLTokenConfig)
+    rlt: RLTokenConfig = field(default_factory=RLTokenConfig)
     """The token's network, with ``use_rlt``."""
     guidance: GuidanceConfig = field(default_factory=GuidanceConfig)
     """Requests of actions that are better than usual."""

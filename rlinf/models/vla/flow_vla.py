@@ -228,7 +228,7 @@ class FlowVLAPolicy(VelocityPolicy):
             forward_inputs: As for ``supervised_forward``.
         """
         assert self.rlt_module is not None
-        learns = self.cfg.rl_token.vla_loss_weight > 0
+        learns = self.cfg.rlt.vla_loss_weight > 0
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
             prefix = self.prefix(forward_inputs)
         losses = self._velocity_errors(prefix, forward_inputs) if learns else None

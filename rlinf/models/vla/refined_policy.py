@@ -1,6 +1,6 @@
 """A small policy that chooses actions next to those that a frozen flow proposes, on the flow's own features.
 
-After RLT, whose policy sees what the vision-language model has understood (as the token of ``rl_token``, or as a mean),
+After RLT, whose policy sees what the vision-language model has understood (as the token of ``rlt``, or as a mean),
 the state and the proposal, and is held near the proposal by the loss (``loss_type: rlt_td3``).
 """
 

@@ -53,8 +53,8 @@ class TokenTransformer(nn.Module):
         self.width = cfg.embed_dim or width
         if self.width % cfg.num_heads:
             raise ConfigError(
-                f"actor.model.rl_token.num_heads: received {cfg.num_heads}; must divide the token's width {self.width}."
-                " Choose a divisor, or set actor.model.rl_token.embed_dim."
+                f"actor.model.rlt.num_heads: received {cfg.num_heads}; must divide the token's width {self.width}."
+                " Choose a divisor, or set actor.model.rlt.embed_dim."
             )
         self.encoder = TokenEncoder(cfg, width, self.width)
         self.decoder = TokenDecoder(cfg, width, self.width) if with_decoder else None
@@ -222,7 +222,7 @@ class _Gated(nn.Module):
 
 def token_module(cfg: FlowVLAConfig, width: int) -> TokenTransformer | None:
     """Return the network of ``use_rlt``, with its decoder where that is trained; None without the key."""
-    return TokenTransformer(cfg.rl_token, width, with_decoder=not cfg.add_q_head) if cfg.use_rlt else None
+    return TokenTransformer(cfg.rlt, width, with_decoder=not cfg.add_q_head) if cfg.use_rlt else None
 
 
 def token_components(cfg: FlowVLAConfig, folder: Path) -> tuple[list[str], list[str]]:
@@ -273,7 +273,7 @@ def _projection(width: int, embed_dim: int) -> nn.Module:
 def _first(positions: torch.Tensor, count: int) -> torch.Tensor:
     if count > len(positions):
         raise ConfigError(
-            f"actor.model.rl_token.prefix_seq_len: received {len(positions)}; the model attends to {count} tokens. Set "
+            f"actor.model.rlt.prefix_seq_len: received {len(positions)}; the model attends to {count} tokens. Set "
             f"it to {count} or more."
         )
     return positions[:count]

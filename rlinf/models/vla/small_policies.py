@@ -40,7 +40,7 @@ def finish_flow(
     published = PublishedWeights(folder, components, tied=tied, unused=unused, prefix=prefix, unused_parts=unused_parts)
     flow.weight_source = starting_weights(flow, published, folder)
     if not cfg.add_q_head:
-        if flow.rlt_module is not None and not cfg.rl_token.vla_loss_weight:
+        if flow.rlt_module is not None and not cfg.rlt.vla_loss_weight:
             flow.requires_grad_(False)
             flow.rlt_module.requires_grad_(True)
         return flow.eval()

@@ -78,7 +78,7 @@ class SupervisedFrames:
         self.engine, self.actor, self.batch_size = engine, cfg.actor, batch_size
         self.policy = engine.model
         model = cfg.actor.model
-        token = model.rl_token if isinstance(model, FlowVLAConfig) and model.use_rlt else None
+        token = model.rlt if isinstance(model, FlowVLAConfig) and model.use_rlt else None
         self.learns_token = token is not None
         self.vla_loss_weight = 1.0 if token is None else token.vla_loss_weight
         self.stream = FrameStream(

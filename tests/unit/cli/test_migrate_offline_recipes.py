@@ -146,10 +146,10 @@ def test_a_token_is_learned_from_frames_next_to_the_flow(paths: Any) -> None:
     assert [key for key, _ in result.lost] == ["actor.model.openpi.rlt_image_only"]
     assert result.recipe["actor"]["model"]["use_rlt"] is True
     wanted = {"vla_loss_weight": 0.5, "embed_dim": 1024, "prefix_seq_len": 900}
-    assert result.recipe["actor"]["model"]["rl_token"] == wanted
+    assert result.recipe["actor"]["model"]["rlt"] == wanted
     assert result.recipe["data"]["path"] == "/a"
     recipe["actor"]["model"]["openpi"] |= {"use_rlt": False}
-    assert "rl_token" not in migrate_recipe(recipe).recipe["actor"]["model"]
+    assert "rlt" not in migrate_recipe(recipe).recipe["actor"]["model"]
 
 
 def test_a_reward_model_learns_from_data_sets_that_were_collected() -> None:

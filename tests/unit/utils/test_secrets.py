@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlinf.utils.secrets import hide_for_reader, hide_for_record, hide_in_argument, mask_addresses
+from rlinf.config.sections import known_paths
+from rlinf.utils.secrets import hide_for_reader, hide_for_record, hide_in_argument, is_secret_key, mask_addresses
 
 URL = "https://me:word@host/score?api_key=topsecret&model=a"
 
@@ -57,3 +58,10 @@ def test_a_command_line_is_kept_without_keys(argument: str, kept: str) -> None:
 
 def test_a_text_that_is_no_address_is_no_error() -> None:
     assert mask_addresses("see http://[host and http://a/b") == "see <hidden> and http://a/b"
+
+
+def test_no_section_has_the_name_of_a_secret() -> None:
+    """A record without it would be no recipe: the run could not be evaluated."""
+    sections = {path[:place] for path in known_paths() for place, sign in enumerate(path) if sign == "."}
+    assert "actor.model" in sections
+    assert [section for section in sorted(sections) if is_secret_key(section.removesuffix("[]"))] == []

@@ -106,15 +106,15 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (PI | {f"{MODEL}.refine_actions": True}, f"{MODEL}.refine_actions", "without actor.model.add_q_head"),
     (PI | TOKEN, f"{MODEL}.use_rlt", "seen by policies with actor.model.add_q_head and refine_actions"),
     (STEERED | TOKEN, f"{MODEL}.use_rlt", "Set it to false"),
-    (REFINED | {f"{MODEL}.rl_token": {"num_heads": 4}}, f"{MODEL}.rl_token", "without actor.model.use_rlt"),
+    (REFINED | {f"{MODEL}.rlt": {"num_heads": 4}}, f"{MODEL}.rlt", "without actor.model.use_rlt"),
     (
-        REFINED | TOKEN | {f"{MODEL}.rl_token": {"vla_loss_weight": 0.5}},
-        f"{MODEL}.rl_token.vla_loss_weight",
+        REFINED | TOKEN | {f"{MODEL}.rlt": {"vla_loss_weight": 0.5}},
+        f"{MODEL}.rlt.vla_loss_weight",
         "by loss_type=rlt_td3",
     ),
     (
-        REFINED | TOKEN | {f"{MODEL}.rl_token": {"embed_dim": 30, "num_heads": 4}},
-        f"{MODEL}.rl_token.embed_dim",
+        REFINED | TOKEN | {f"{MODEL}.rlt": {"embed_dim": 30, "num_heads": 4}},
+        f"{MODEL}.rlt.embed_dim",
         "Set it to 32",
     ),
     (PI | {CHUNKING: {"inference_delay": 2}}, f"{CHUNKING}.inference_delay", f"without {CHUNKING}.enabled"),
@@ -174,7 +174,7 @@ FITTING = {
     "nft of adapters": PI | NFT | {f"{MODEL}.is_lora": True},
     "steered": STEERED,
     "refined": REFINED,
-    "refined by a token": REFINED | TOKEN | {f"{MODEL}.rl_token": {"embed_dim": 32, "num_heads": 4}},
+    "refined by a token": REFINED | TOKEN | {f"{MODEL}.rlt": {"embed_dim": 32, "num_heads": 4}},
     "real time": REAL_TIME,
     "compiled": PI | {"rollout": {"enable_torch_compile": True, "enable_offload": True}},
     "graphs": {"rollout": {"enable_torch_compile": True, "enable_cuda_graph": True}},
@@ -190,7 +190,7 @@ def test_what_fits_passes(recipe: Callable[[dict[str, Any]], Any], changes: dict
     validate_cfg(recipe(OFT | changes))
 
 
-STAGE_ONE, JOINT = "pixel_reach_rlt_stage1_sft_openpi_tiny", "actor.model.rl_token.vla_loss_weight=0.5"
+STAGE_ONE, JOINT = "pixel_reach_rlt_stage1_sft_openpi_tiny", "actor.model.rlt.vla_loss_weight=0.5"
 OFT_SFT, CENTER = "langpick_sft_oft_tiny", "actor.model.center_crop=true"
 GUIDED = "metaworld_mt3_sft_openpi_tiny"
 LABELS = "data.advantage_tag=q30"
@@ -211,9 +211,9 @@ LABELS = "data.advantage_tag=q30"
         (OFT_SFT, ["data.augmentation.crop_area=0.9"], "center_crop: received false; with data.augmentation"),
         (OFT_SFT, ["data.augmentation.crop_area=0.8", CENTER], "crop_area: received 0.8; actor.model.center_crop"),
         ("pixel_reach_iql_cnn", ["data.advantage_tag=x"], "data.advantage_tag: is not used"),
-        (STAGE_ONE, [LABELS], "data.advantage_tag: is not used with actor.model.rl_token.vla_loss_weight=0"),
-        (STAGE_ONE, ["actor.model.freeze=[vision]"], "freeze: received ['vision']; not used with actor.model.rl_token"),
-        (STAGE_ONE, ["actor.model.is_lora=true"], "is_lora: received True; not used with actor.model.rl_token"),
+        (STAGE_ONE, [LABELS], "data.advantage_tag: is not used with actor.model.rlt.vla_loss_weight=0"),
+        (STAGE_ONE, ["actor.model.freeze=[vision]"], "freeze: received ['vision']; not used with actor.model.rlt"),
+        (STAGE_ONE, ["actor.model.is_lora=true"], "is_lora: received True; not used with actor.model.rlt"),
         (STAGE_ONE, ["actor.model.is_lora=true", JOINT], "is_lora: received true; with actor.model.use_rlt all"),
         (
             "pixel_reach_ppo_openpi_tiny",

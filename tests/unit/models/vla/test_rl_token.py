@@ -52,7 +52,7 @@ def obs_of() -> Observation:
 def token_policy(folder: Path, *, weight: float = 0.0, **keys: Any) -> Any:
     """Return a tiny pi-0.5 with a token of 16 numbers."""
     token = RLTokenConfig(vla_loss_weight=weight, embed_dim=16, num_heads=4, prefix_seq_len=64, mlp_ratio=2.0)
-    return pi_policy(folder, "pi05", use_rlt=True, rl_token=token, **keys)
+    return pi_policy(folder, "pi05", use_rlt=True, rlt=token, **keys)
 
 
 def inputs_of(policy: FlowVLAPolicy, obs: Observation) -> dict[str, torch.Tensor]:
@@ -118,7 +118,7 @@ def test_first_weights_are_those_of_positions_norms_and_layers() -> None:
 @pytest.mark.parametrize("kind", ["pi0", "pi05", "smolvla", "gr00t"])
 def test_every_flow_has_a_token_of_its_own_width(kind: str, tmp_path: Path) -> None:
     policy: FlowVLAPolicy = EVERY[kind](
-        tmp_path, use_rlt=True, rl_token=RLTokenConfig(vla_loss_weight=0.0, num_heads=2, num_layers=1)
+        tmp_path, use_rlt=True, rlt=RLTokenConfig(vla_loss_weight=0.0, num_heads=2, num_layers=1)
     )
     with torch.no_grad():
         _, prefix = policy.observe(seen_by(kind))
@@ -219,11 +219,11 @@ def test_a_damaged_token_is_refused(tmp_path: Path) -> None:
 
 def test_a_prefix_that_is_too_long_is_refused(tmp_path: Path) -> None:
     token = RLTokenConfig(num_heads=4, prefix_seq_len=5)
-    policy = pi_policy(tmp_path, "pi05", use_rlt=True, rl_token=token)
+    policy = pi_policy(tmp_path, "pi05", use_rlt=True, rlt=token)
     with pytest.raises(ConfigError, match=r"prefix_seq_len: received 5; the model attends to \d+ tokens"):
         reconstruct(policy, obs_of())
 
 
 def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="num_heads: received 7; must divide the token's width 24"):
-        pi_policy(tmp_path, "pi05", use_rlt=True, rl_token=RLTokenConfig(num_heads=7))
+        pi_policy(tmp_path, "pi05", use_rlt=True, rlt=RLTokenConfig(num_heads=7))

@@ -93,7 +93,7 @@ def test_two_ranks_compute_what_one_does(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("weight", [0.0, 0.5])
 def test_two_ranks_learn_a_token_as_one_does(weight: float, tmp_path: Path) -> None:
     token = RLTokenConfig(vla_loss_weight=weight, num_heads=4, prefix_seq_len=64, mlp_ratio=2.0)
-    policy = pi_policy(tmp_path, "pi05", use_rlt=True, rl_token=token)
+    policy = pi_policy(tmp_path, "pi05", use_rlt=True, rlt=token)
     units = policy.shard_units()
     assert policy.rlt_module is not None
     assert all(layer in units for layer in policy.rlt_module.layers())

@@ -41,7 +41,7 @@ def make_model(folder: Path, kind: str) -> VLAConfig:
         sizes: dict[str, Any] = {"variant": "pi0", "state_dim": 2, "horizon": 3, "num_steps": 2}
         if kind in WEIGHTS:
             token = RLTokenConfig(vla_loss_weight=WEIGHTS[kind], num_heads=4, prefix_seq_len=32, mlp_ratio=2.0)
-            sizes |= {"use_rlt": True, "rl_token": token}
+            sizes |= {"use_rlt": True, "rlt": token}
         cfg = PiConfig(model_type="openpi", model_path=str(folder), noise_method="flow_ode", **KEYS, **sizes)
         if not folder.exists():
             write_tiny_pi(folder, SHAPE, replace(cfg, use_rlt=False))
