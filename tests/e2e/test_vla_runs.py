@@ -47,6 +47,12 @@ PPO = (
     "actor.model.is_lora=true",
     "actor.model.lora_rank=4",
 )
+# What is trained reaches rollouts as patches, and each of two actor ranks owns a share of it.
+SHARED = (
+    "weight_syncer.type=patch",
+    "cluster.cpu_slots_per_node=2",
+    "cluster.component_placement={actor: 0-1, env: 0, rollout: 0}",
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +65,9 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("overrides", [GRPO, PPO], ids=["grpo", "ppo of adapters"])
+@pytest.mark.parametrize(
+    "overrides", [GRPO, PPO, (*PPO, *SHARED)], ids=["grpo", "ppo of adapters", "ppo of adapters by two ranks"]
+)
 def test_a_run_learns_from_ratios_that_start_at_one(
     train: Callable[..., Path], model_folder: Path, overrides: tuple[str, ...]
 ) -> None:
