@@ -49,7 +49,7 @@ FAULTS: list[Fault] = [
         "            flow.requires_grad_(False)\n",
         "",
         TOKEN,
-        "a frozen flow is trained",
+        "an optimizer has moments for a frozen flow, and each sync sends it",
     ),
     Fault(
         FLOW,

@@ -134,6 +134,7 @@ def test_every_flow_has_a_token_of_its_own_width(kind: str, tmp_path: Path) -> N
 
 def test_without_its_own_loss_no_weight_of_the_flow_changes(tmp_path: Path) -> None:
     policy = token_policy(tmp_path)
+    assert {name.split(".")[0] for name, p in policy.named_parameters() if p.requires_grad} == {RLT_MODULE}
     before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
     optimizer = build_optimizers(policy, OptimConfig(lr=3e-3, weight_decay=0.1), None, fused=False)["policy"].adam
     errors = []
