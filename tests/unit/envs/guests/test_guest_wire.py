@@ -64,6 +64,12 @@ def test_bytes_that_are_no_message_are_refused(received: bytes) -> None:
         decode(received)
 
 
+@pytest.mark.parametrize("dtype", ["|O", "<c8", "<U2", "<M8[s]"])
+def test_an_array_of_anything_but_numbers_is_refused(dtype: str) -> None:
+    with pytest.raises(WireError, match="describes no array of numbers"):
+        decode(message({"__array": [dtype, [1], 0]}, b"12345678"))
+
+
 def test_what_is_nested_deeply_is_neither_sent_nor_taken() -> None:
     value: Any = 1
     for _ in range(33):
