@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import itertools
 import json
 import random
@@ -21,18 +20,9 @@ from rlinf.agents.tools.python import PythonTool
 from rlinf.agents.workflows.search_loop import read_query
 from rlinf.config.schema.agent import PythonToolConfig
 from rlinf.data.messages.responses import Prompt
+from tests.unit.examples.example_scripts import load_example
 
 FOLDER = Path(__file__).parents[3] / "examples" / "agents"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +30,7 @@ def maker() -> ModuleType:
     # The script finds its neighbours where Python looks for modules.
     sys.path.insert(0, str(FOLDER))
     try:
-        return load("make_tiny_agents")
+        return load_example("agents/make_tiny_agents.py")
     finally:
         sys.path.remove(str(FOLDER))
 
@@ -136,7 +126,7 @@ def test_a_problem_is_solved_by_a_program_as_the_workflow_plays_it(maker: Module
 
 
 def test_four_guesses_halve_what_is_left(tasks: ModuleType) -> None:
-    responder = load("guessing")
+    responder = load_example("agents/guessing.py")
     found = 0
     for row in tasks.make_numbers(0)["train"]:
         parts = tasks.halve_four_times(row, random.Random(0))
@@ -154,7 +144,7 @@ def test_four_guesses_halve_what_is_left(tasks: ModuleType) -> None:
 
 
 def test_responses_of_the_control_say_nothing_and_find_the_number_all_the_same() -> None:
-    responder = load("guessing")
+    responder = load_example("agents/guessing.py")
     said = set()
     for number in range(1, 65):
         prompt = Prompt(index=0, token_ids=(1,), text="", reference=str(number))
@@ -164,7 +154,7 @@ def test_responses_of_the_control_say_nothing_and_find_the_number_all_the_same()
 
 
 def test_guesses_may_be_rewarded_by_their_distance() -> None:
-    responder = load("guessing")
+    responder = load_example("agents/guessing.py")
     prompt = Prompt(index=0, token_ids=(1,), text="", reference="32")
     near, far = (responder.respond_with_rewards(SimpleNamespace(text=text, turn=0), prompt) for text in ("40", "1"))
     assert (near["content"], far["content"]) == ("lower", "higher")

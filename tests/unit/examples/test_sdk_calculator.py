@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +22,7 @@ from rlinf.config import load_recipe
 from rlinf.config.schema.agent import CalculatorToolConfig, ProgramConfig, ToolsConfig
 from rlinf.data.messages.generation import SamplingParams
 from tests.unit.agents.conversations import ScriptedEngine, make_prompt, make_tokenizer
+from tests.unit.examples.example_scripts import load_example
 
 pytest.importorskip("openai")
 FOLDER = Path(__file__).parents[3] / "examples" / "agents"
@@ -38,13 +37,7 @@ TOOLS = ToolsConfig(workflow="tools", tools={"calc": CalculatorToolConfig(tool_t
 
 @pytest.fixture(scope="module")
 def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sdk_calculator", FOLDER / "sdk_calculator.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["sdk_calculator"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_example("agents/sdk_calculator.py")
 
 
 def call(expression: str) -> str:

@@ -1,9 +1,5 @@
 """``examples/reward/train_reward_model.py``: what it labels as success, and that what it trains can tell."""
 
-import importlib.util
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,19 +9,14 @@ import torch
 from rlinf.config.schema.env import PixelReachEnvConfig
 from rlinf.errors import ConfigError
 from rlinf.models.control.success_classifier import ClassifierConfig, SuccessClassifier
+from tests.unit.examples.example_scripts import load_example
 
-SCRIPT = Path(__file__).parents[3] / "examples" / "reward" / "train_reward_model.py"
 TOUCH = 0.12
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("train_reward_model", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def script() -> ModuleType:
+    return load_example("reward/train_reward_model.py")
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -20,21 +17,16 @@ from rlinf.data.datasets.lerobot.writer import WriterOptions
 from rlinf.errors import ConfigError
 from rlinf.models.control.success_classifier import ClassifierConfig, SuccessClassifier
 from rlinf.models.world.frame_unet import FrameUNet
+from tests.unit.examples.example_scripts import load_example
 
-SCRIPT = Path(__file__).parents[3] / "examples" / "world_model" / "train_world_model.py"
 COLOURS = ("red", "green")
 SIZE, LENGTH, BRIGHT = 16, 6, 130
 EPISODES = 40
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("train_world_model", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def script() -> ModuleType:
+    return load_example("world_model/train_world_model.py")
 
 
 @pytest.fixture(scope="module")
